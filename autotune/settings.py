@@ -1,0 +1,76 @@
+"""Paths and environment variables: the only reader of `os.environ`.
+
+Flag beats variable beats default. docs/env.md lists every variable; a test keeps them equal.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+VARIABLES = {
+    "AUTOTUNE_DB": "results store: a path or a SQLAlchemy URL",
+    "AUTOTUNE_CACHE_DIR": "folder of compiled kernels and device locks; may be deleted at any time",
+    "AUTOTUNE_DEVICE": "GPU to use: CUDA index or UUID",
+    "AUTOTUNE_DOOR": "binding to the driver: `pycuda` or `cuda-bindings`",
+    "AUTOTUNE_COMPILER": "`nvrtc` or `nvcc`",
+    "AUTOTUNE_NVCC": "path of the nvcc that `--compiler nvcc` runs",
+    "AUTOTUNE_JOBS": "compiler processes at a time",
+    "AUTOTUNE_REQUIRE_GPU": "1: tests that need a GPU fail instead of being skipped",
+}
+"""Every variable with its meaning."""
+
+
+def read(name: str) -> str | None:
+    """The value of one of `VARIABLES`; None when unset or empty."""
+    if name not in VARIABLES:
+        raise KeyError(f"{name} is not a documented variable")
+    return os.environ.get(name) or None
+
+
+def store_location() -> str:
+    """Path or URL of the results store: `AUTOTUNE_DB`, else a file in the user's data folder."""
+    return read("AUTOTUNE_DB") or str(Path(_user_folder("data")) / "results.db")
+
+
+def cache_folder() -> Path:
+    """Folder of what can be made again; falls back to the temporary folder without a home."""
+    if chosen := read("AUTOTUNE_CACHE_DIR"):
+        return Path(chosen).expanduser()
+    folder = Path(_user_folder("cache"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        pass
+    else:
+        if os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}"
+
+
+def jobs() -> int:
+    """Compiler processes at a time: `AUTOTUNE_JOBS`, else the CPUs this process may use."""
+    if chosen := read("AUTOTUNE_JOBS"):
+        return max(1, int(chosen))
+    return len(os.sched_getaffinity(0))
+
+
+def path_entries() -> list[Path]:
+    """The folders of PATH, for finding tools."""
+    return [Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry]
+
+
+def _user_folder(kind: str) -> str:
+    # Without HOME (containers under an arbitrary user id) expanduser leaves "~": a relative
+    # folder of that name would be created in the working directory.
+    folder = (
+        platformdirs.user_data_dir("autotune", appauthor=False)
+        if kind == "data"
+        else platformdirs.user_cache_dir("autotune", appauthor=False)
+    )
+    if folder.startswith("~"):
+        return str(Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}" / kind)
+    return folder
