@@ -21,7 +21,8 @@ UNIT_ROUNDOFF = 2.0**-24
 """Of FP32."""
 
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)", re.ASCII | re.IGNORECASE)
-_LIMIT = 2**31 - 1
+LIMIT = 2**31 - 1024
+"""Largest size: a kernel's 32-bit row and column numbers may pass it by one tile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class Sgemm(Problem):
     """One size of the product.
 
     Attributes:
-        m, n, k: op(A) is m x k, op(B) is k x n, C is m x n; each from 1 to 2^31 - 1.
+        m, n, k: op(A) is m x k, op(B) is k x n, C is m x n; each from 1 to `LIMIT`.
         layout: `n` as stored or `t` transposed, for A and for B: with `tn`, A is stored k x m.
         lda, ldb, ldc: Elements from one stored row to the next; 0 means tight.
         batch: Products of the same size.
@@ -64,17 +65,17 @@ class Sgemm(Problem):
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch"):
             size = getattr(self, name)
-            if not 1 <= size <= _LIMIT:
-                raise ShapeError(f"{name} = {size} is out of range; it must be 1 to {_LIMIT}")
+            if not 1 <= size <= LIMIT:
+                raise ShapeError(f"{name} = {size} is out of range; it must be 1 to {LIMIT}")
         if self.layout not in LAYOUTS:
             raise ShapeError(f"layout {self.layout!r} is not one of {', '.join(LAYOUTS)}")
         for name in ("a", "b", "c"):
             rows, columns = self._stored(name)
             leading = getattr(self, f"ld{name}") or columns
-            if not columns <= leading <= _LIMIT:
+            if not columns <= leading <= LIMIT:
                 raise ShapeError(
                     f"ld{name} = {leading} must be {columns} (the length of a row of "
-                    f"{name.upper()}) to {_LIMIT}"
+                    f"{name.upper()}) to {LIMIT}"
                 )
             span = (rows - 1) * leading + columns
             stride = getattr(self, f"stride_{name}") if self.batch > 1 else 0
@@ -183,7 +184,7 @@ class Sgemm(Problem):
             "batch": self.batch,
             "beta_zero": int(self.beta_zero),
             # Offsets inside one operand, and C's tile offsets, that pass 2^31 elements.
-            "wide_index": int(any(o.span_elements > _LIMIT for o in self.operands)),
+            "wide_index": int(any(o.span_elements > LIMIT for o in self.operands)),
         }
         for operand in self.operands:
             names[f"ld{operand.name}"] = operand.leading_dimension
@@ -195,6 +196,10 @@ class Sgemm(Problem):
     def scalars(self) -> Mapping[str, float]:
         # Powers of two and small: the exact-integer check stays exact when C is scaled by them.
         return {"alpha": 1.0} if self.beta_zero else {"alpha": 2.0, "beta": -1.0}
+
+    @property
+    def row_axes(self) -> Mapping[str, int]:
+        return {"a": 1 if self.layout[0] == "n" else 2, "c": 1}
 
     def columns(self) -> Mapping[str, int | str]:
         return {

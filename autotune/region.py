@@ -1,0 +1,212 @@
+"""The valid points of a space for one problem and architecture: counted, numbered, sampled.
+
+A space has up to 10^14 combinations, far too many to list. Parameters are added one at a time to a
+table of partial configs; a constraint is applied as soon as all that it rests on is there, and a
+parameter that no later constraint reads is folded away, rows that have become equal being merged
+and their counts added (variable elimination). What remains is the exact number of valid points.
+Walking the same tables backwards turns a number below that into the point of that number, so a
+uniform sample, a sample without repeats and a full listing are all a matter of choosing numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.errors import SpaceError
+from autotune.space import Constraint, Parameter, Space, context
+from autotune.types import Config, Problem
+
+Ints = NDArray[np.int64]
+
+ROW_LIMIT = 20_000_000
+"""Partial configs that a table may hold before counting gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One parameter's table, its rows sorted by the group that they were folded into.
+
+    Attributes:
+        value: Index into the parameter's values, a row.
+        parent: Group of the step before, a row.
+        cumulative: Running sum over rows of the number of partial configs that a row stands for.
+        first: Row at which a group starts; one more entry than there are groups.
+    """
+
+    parameter: Parameter
+    value: NDArray[np.int16]
+    parent: Ints
+    cumulative: Ints
+    first: Ints
+
+    def split(self, groups: Ints, numbers: Ints) -> tuple[Ints, Ints]:
+        """The row that holds each group's number, and the number within that row."""
+        padded = np.concatenate(([0], self.cumulative))
+        wanted = padded[self.first[groups]] + numbers
+        rows = np.searchsorted(self.cumulative, wanted, side="right")
+        return rows, wanted - padded[rows]
+
+
+class Region:
+    """The valid part of a space.
+
+    Raises:
+        SpaceError: a constraint divides by zero, or there are too many partial configs to count.
+    """
+
+    def __init__(self, space: Space, problem: Problem, arch: int) -> None:
+        self.space = space
+        self.problem = problem
+        self.arch = arch
+        self._context = context(problem, arch)
+        self._values = {p.name: np.array(p.values) for p in space.parameters}
+
+    @cached_property
+    def size(self) -> int:
+        """Number of valid points."""
+        return int(self._steps[-1].cumulative[-1]) if len(self._steps[-1].value) else 0
+
+    @cached_property
+    def _steps(self) -> list[_Step]:
+        return self._eliminate(self.space.constraints)
+
+    def removed(self) -> list[tuple[Constraint, int, int]]:
+        """For each constraint, how many raw points break it, and how many break nothing else."""
+        rows = []
+        for constraint in self.space.constraints:
+            others = [other for other in self.space.constraints if other is not constraint]
+            keep, without = self._count([constraint]), self._count(others)
+            rows.append((constraint, self.space.raw_size - keep, without - self.size))
+        return rows
+
+    def unrank(self, numbers: Iterable[int]) -> list[Config]:
+        """The points of these numbers, each from 0 to `size` - 1."""
+        wanted = np.fromiter(numbers, dtype=np.int64)
+        if len(wanted) and not (wanted.min() >= 0 and wanted.max() < self.size):
+            raise IndexError(f"points are numbered 0 to {self.size - 1}")
+        groups = np.zeros(len(wanted), dtype=np.int64)
+        chosen: dict[str, list[Any]] = {}
+        for step in reversed(self._steps):
+            rows, wanted = step.split(groups, wanted)
+            groups = step.parent[rows]
+            values = step.parameter.values
+            chosen[step.parameter.name] = [values[index] for index in step.value[rows]]
+        names = list(chosen)
+        return [
+            Config(dict(zip(names, row, strict=True))) for row in zip(*chosen.values(), strict=True)
+        ]
+
+    def sample(
+        self, count: int, rng: np.random.Generator, exclude: Collection[Config] = ()
+    ) -> list[Config]:
+        """Different valid points, each equally likely.
+
+        Args:
+            count: How many; fewer come back when the region has no more.
+            exclude: Points that must not be among them.
+        """
+        found: dict[Config, None] = {}
+        if self.size <= 2 * (count + len(exclude)):
+            for config in self.unrank(rng.permutation(self.size)):
+                if len(found) < count and config not in exclude:
+                    found[config] = None
+            return list(found)
+        while len(found) < count:
+            for config in self.unrank(rng.integers(0, self.size, size=count)):
+                if len(found) < count and config not in exclude:
+                    found[config] = None
+        return list(found)
+
+    def neighbours(self, config: Config, changes: int = 1) -> list[Config]:
+        """The valid points that differ from `config` in exactly 1 or 2 parameters."""
+        moves = [
+            (parameter.name, value)
+            for parameter in self.space.parameters
+            for value in parameter.values
+            if value != config[parameter.name]
+        ]
+        if changes == 1:
+            candidates = [config.but(**{name: value}) for name, value in moves]
+        else:
+            candidates = [
+                config.but(**{name: value, other: changed})
+                for index, (name, value) in enumerate(moves)
+                for other, changed in moves[index + 1 :]
+                if other != name
+            ]
+        return self.valid(candidates)
+
+    def valid(self, configs: Sequence[Config]) -> list[Config]:
+        """Those of the configs that keep every constraint, in their order."""
+        if not configs:
+            return []
+        columns = {name: np.array([c[name] for c in configs]) for name in self._values}
+        rows = np.arange(len(configs))
+        for constraint in self.space.constraints:
+            # Only what earlier constraints let through: later ones may rest on them.
+            kept = self._mask(constraint, {name: array[rows] for name, array in columns.items()})
+            rows = rows[np.broadcast_to(kept, rows.shape)]
+        return [configs[row] for row in rows]
+
+    def _count(self, constraints: Sequence[Constraint]) -> int:
+        last = self._eliminate(constraints)[-1]
+        return int(last.cumulative[-1]) if len(last.value) else 0
+
+    def _eliminate(self, constraints: Sequence[Constraint]) -> list[_Step]:
+        pending = list(constraints)
+        known: set[str] = set()
+        live: dict[str, NDArray[np.int16]] = {}
+        counts: Ints = np.ones(1, dtype=np.int64)
+        steps: list[_Step] = []
+        for parameter in self.space.parameters:
+            known.add(parameter.name)
+            width = len(parameter.values)
+            if len(counts) * width > ROW_LIMIT:
+                raise SpaceError(
+                    f"{self.space.path}: more than {ROW_LIMIT} partial configs at "
+                    f"{parameter.name!r}; move the parameters that constrain one another together"
+                )
+            parent = np.repeat(np.arange(len(counts)), width)
+            value = np.tile(np.arange(width, dtype=np.int16), len(counts))
+            live = {name: codes[parent] for name, codes in live.items()}
+            live[parameter.name] = value
+            ready = [c for c in pending if self.space.supports[c.name] <= known]
+            pending = [c for c in pending if c not in ready]
+            for constraint in ready:
+                columns = {name: self._values[name][codes] for name, codes in live.items()}
+                kept = np.broadcast_to(self._mask(constraint, columns), value.shape)
+                rows = np.flatnonzero(kept)
+                parent, value = parent[rows], value[rows]
+                live = {name: codes[rows] for name, codes in live.items()}
+            needed = frozenset[str]().union(*(self.space.supports[c.name] for c in pending))
+            live = {name: codes for name, codes in live.items() if name in needed}
+            group, representative = self._merge(live, len(value))
+            order = np.argsort(group, kind="stable")
+            row_counts = counts[parent]
+            first = np.searchsorted(group[order], np.arange(len(representative) + 1))
+            cumulative = np.cumsum(row_counts[order])
+            steps.append(_Step(parameter, value[order], parent[order], cumulative, first))
+            padded = np.concatenate(([0], cumulative))
+            counts = padded[first[1:]] - padded[first[:-1]]
+            live = {name: codes[representative] for name, codes in live.items()}
+        return steps
+
+    def _mask(
+        self, constraint: Constraint, columns: Mapping[str, NDArray[Any]]
+    ) -> NDArray[np.bool_]:
+        environment = self.space.environment({**self._context, **columns})
+        return np.asarray(constraint.rule(environment), dtype=bool)
+
+    def _merge(self, live: dict[str, NDArray[np.int16]], rows: int) -> tuple[Ints, Ints]:
+        """A group number for each row, equal where all live parameters are, and a row of each."""
+        key = np.zeros(rows, dtype=np.int64)
+        for name, codes in live.items():
+            key = key * len(self.space.parameter(name).values) + codes
+        _, representative, group = np.unique(key, return_index=True, return_inverse=True)
+        return group.astype(np.int64), representative.astype(np.int64)

@@ -1,0 +1,502 @@
+"""A search space: parameters, derived values, constraints with reasons, presets.
+
+A space comes from a TOML file of `search_spaces/`. It is usually far too large to list, so what is
+asked of it (how many points are valid, which constraint removes how many, a fair sample, a
+point's valid neighbours) is answered without listing it: see `Region`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune import archs, assets
+from autotune.errors import InfeasibleError, SpaceError
+from autotune.expressions import Expression
+from autotune.types import Argument, Config, Device, Launch, LaunchPlan, Problem, Scalar
+
+if TYPE_CHECKING:
+    from autotune.region import Region
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One dimension of the space.
+
+    Attributes:
+        values: In the order in which neighbours follow one another.
+        default: What a preset means that does not name the parameter.
+    """
+
+    name: str
+    values: tuple[Scalar, ...]
+    default: Scalar
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """A value computed from parameters and problem, under a name of its own."""
+
+    name: str
+    value: Expression
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """A rule that every valid config keeps.
+
+    Attributes:
+        why: The reason, printed when the rule refuses; `{name}` stands for a value.
+    """
+
+    name: str
+    rule: Expression
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRule:
+    """How a config is launched: expressions for grid, block and shared memory, and arguments."""
+
+    entry: str
+    grid: tuple[Expression, ...]
+    block: tuple[Expression, ...]
+    shared_bytes: Expression
+    arguments: tuple[tuple[str, str, Expression | None], ...]
+    """(kind, name, condition) in the kernel's order"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """A kernel family's space, as its file describes it."""
+
+    kernel: str
+    path: Path
+    parameters: tuple[Parameter, ...]
+    derived: tuple[Derived, ...]
+    constraints: tuple[Constraint, ...]
+    presets: Mapping[str, Config]
+    starts: tuple[str, ...]
+    """presets that a search begins with, the arch's default first"""
+    adaptable: tuple[str, ...]
+    """parameters that may be lowered to make a preset fit a problem"""
+    launch: LaunchRule
+    text: str = field(repr=False)
+    supports: dict[str, frozenset[str]] = field(repr=False, compare=False)
+    """for each constraint, the parameters that it rests on"""
+
+    @property
+    def raw_size(self) -> int:
+        """Number of combinations before any constraint."""
+        return math.prod(len(parameter.values) for parameter in self.parameters)
+
+    def parameter(self, name: str) -> Parameter:
+        """The parameter of that name.
+
+        Raises:
+            SpaceError: no such parameter.
+        """
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
+        names = ", ".join(parameter.name for parameter in self.parameters)
+        raise SpaceError(f"{name!r} is not a parameter of {self.kernel}; possible are {names}")
+
+    def config(self, values: Mapping[str, Any]) -> Config:
+        """A whole config from some of its values; the rest are the defaults.
+
+        Raises:
+            InfeasibleError: an unknown name, or a value that the parameter does not have.
+        """
+        whole: dict[str, Scalar] = {p.name: p.default for p in self.parameters}
+        for name, value in values.items():
+            try:
+                parameter = self.parameter(name)
+            except SpaceError as error:
+                raise InfeasibleError(str(error)) from None
+            if value not in parameter.values or isinstance(value, bool):
+                allowed = ", ".join(str(allowed) for allowed in parameter.values)
+                raise InfeasibleError(f"{name} = {value!r} is not in the space; it has {allowed}")
+            whole[name] = value
+        return Config(whole)
+
+    def preset(self, name: str) -> Config:
+        """A named point, exactly as the file states it.
+
+        Raises:
+            InfeasibleError: no such preset.
+        """
+        if name not in self.presets:
+            known = ", ".join(self.presets)
+            raise InfeasibleError(f"{name!r} is not a preset of {self.kernel}; possible: {known}")
+        return self.presets[name]
+
+    def values(self, config: Config, problem: Problem, arch: int) -> dict[str, Any]:
+        """Parameters, the problem's variables, the architecture's limits and all derived values."""
+        return dict(self.environment({**context(problem, arch), **config}))
+
+    def environment(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`names` and the derived values, each computed when it is first read."""
+        return _Environment(names, self._derived)
+
+    @property
+    def _derived(self) -> dict[str, Expression]:
+        return {entry.name: entry.value for entry in self.derived}
+
+    def explain(self, config: Config, problem: Problem, arch: int) -> str | None:
+        """Why a config is not valid: the broken rule with its reason and values; None if it is."""
+        for parameter in self.parameters:
+            if parameter.name not in config:
+                return f"the config does not name {parameter.name}"
+        for name, value in config.items():
+            try:
+                if value not in self.parameter(name).values:
+                    return f"{name} = {value!r} is not in the space"
+            except SpaceError as error:
+                return str(error)
+        environment = self.environment({**context(problem, arch), **config})
+        for constraint in self.constraints:
+            if not constraint.rule(environment):
+                return reason(constraint, environment)
+        return None
+
+    def is_valid(self, config: Config, problem: Problem, arch: int) -> bool:
+        """Whether every constraint holds."""
+        return self.explain(config, problem, arch) is None
+
+    def check(self, config: Config, problem: Problem, arch: int) -> None:
+        """Refuse an invalid config.
+
+        Raises:
+            InfeasibleError: with the rule that it breaks.
+        """
+        if (why := self.explain(config, problem, arch)) is not None:
+            raise InfeasibleError(f"this config cannot serve {problem.key} on sm_{arch}: {why}")
+
+    def fitted(self, config: Config, problem: Problem, arch: int) -> Config | None:
+        """`config` with its adaptable parameters lowered until it is valid; None if none is.
+
+        Vector widths depend on how a problem lies in memory: a good tile stays a good tile with
+        narrower loads. Each adaptable parameter takes its largest value that still works.
+        """
+        if self.is_valid(config, problem, arch):
+            return config
+        choices = [[config]]
+        for name in self.adaptable:
+            values = [v for v in self.parameter(name).values if _lower(v, config[name])]
+            ordered = sorted(values, key=lambda value: str(value).zfill(12), reverse=True)
+            choices.append([c.but(**{name: value}) for c in choices[-1] for value in ordered])
+        for candidate in choices[-1]:
+            if self.is_valid(candidate, problem, arch):
+                return candidate
+        return None
+
+    def start_configs(self, problem: Problem, arch: int) -> list[Config]:
+        """The presets that a search begins with, fitted to the problem; those that cannot are out.
+
+        The first is the default of the architecture.
+        """
+        fitted = [self.fitted(self.presets[name], problem, arch) for name in self.starts]
+        return list(dict.fromkeys(config for config in fitted if config is not None))
+
+    def default(self, problem: Problem, arch: int) -> Config:
+        """The config to use when nothing is known.
+
+        Raises:
+            InfeasibleError: no start preset can serve the problem.
+        """
+        configs = self.start_configs(problem, arch)
+        if not configs:
+            raise InfeasibleError(f"no start preset of {self.path} serves {problem.key}")
+        return configs[0]
+
+    def plan(self, config: Config, problem: Problem, arch: int) -> LaunchPlan:
+        """The launches of a config."""
+        environment = self.environment({**context(problem, arch), **config})
+        rule = self.launch
+        arguments = tuple(
+            Argument(kind=kind, name=name, value=int(environment[name]) if "int" in kind else 0)  # type: ignore[arg-type]
+            for kind, name, when in rule.arguments
+            if when is None or when(environment)
+        )
+        grid, block = (
+            tuple(int(expression(environment)) for expression in expressions)
+            for expressions in (rule.grid, rule.block)
+        )
+        launch = Launch(
+            entry=rule.entry,
+            grid=(grid[0], grid[1], grid[2]),
+            block=(block[0], block[1], block[2]),
+            shared_bytes=int(rule.shared_bytes(environment)),
+            arguments=arguments,
+        )
+        return LaunchPlan(launches=(launch,))
+
+    def region(self, problem: Problem, arch: int) -> Region:
+        """The valid points for a problem and an architecture."""
+        from autotune.region import Region
+
+        return Region(self, problem, arch)
+
+
+class _Environment(Mapping[str, Any]):
+    """Names, and derived values computed on first use."""
+
+    def __init__(self, names: Mapping[str, Any], derived: Mapping[str, Expression]) -> None:
+        self._names = dict(names)
+        self._derived = derived
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            self._names[name] = self._derived[name](self)
+        return self._names[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from dict.fromkeys([*self._names, *self._derived])
+
+    def __len__(self) -> int:
+        return len(dict.fromkeys([*self._names, *self._derived]))
+
+
+def context(problem: Problem, arch: int) -> dict[str, Scalar]:
+    """What expressions know besides parameters: the problem's variables, the limits of the arch."""
+    limits = archs.get(arch)
+    return {
+        **problem.variables,
+        "arch": arch,
+        "shared_bytes_limit": limits.shared_bytes_per_block_optin,
+        "shared_bytes_per_sm": limits.shared_bytes_per_sm,
+        "shared_bytes_reserved": limits.shared_reserved_bytes_per_block,
+        "threads_limit": limits.threads_per_block,
+        "threads_per_sm": limits.threads_per_sm,
+        "registers_limit": limits.registers_per_thread,
+        "registers_per_sm": limits.registers_per_sm,
+    }
+
+
+def device_limits(arch: int, device: Device) -> None:
+    """Check that a live device has what its architecture promises.
+
+    Raises:
+        InfeasibleError: it allows less shared memory to a block than the table of `archs` says.
+    """
+    limits = archs.get(arch)
+    if device.shared_bytes_per_block_optin < limits.shared_bytes_per_block_optin:
+        raise InfeasibleError(
+            f"{device.name} allows {device.shared_bytes_per_block_optin} bytes of shared memory to "
+            f"a block, sm_{arch} should allow {limits.shared_bytes_per_block_optin}"
+        )
+
+
+def reason(constraint: Constraint, environment: Mapping[str, Any]) -> str:
+    """A constraint's `why` with the values filled in."""
+    return re.sub(r"\{(\w+)\}", lambda match: str(environment[match[1]]), constraint.why)
+
+
+@cache
+def load(kernel: str = "sgemm", path: str | None = None) -> Space:
+    """The space of a kernel family.
+
+    Args:
+        kernel: Family name; its file is `search_spaces/<kernel>.toml`.
+        path: Another file for the same family.
+
+    Raises:
+        SpaceError: the file is missing, is not TOML, names something unknown, or is empty.
+    """
+    file = Path(path).expanduser() if path else assets.folder("search_spaces") / f"{kernel}.toml"
+    try:
+        text = file.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except OSError as error:
+        raise SpaceError(f"cannot read the search space {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SpaceError(f"{file} is not TOML: {error}") from None
+    return _Reader(file, text, table).space()
+
+
+def _lower(value: Scalar, than: Scalar) -> bool:
+    return isinstance(value, int) and isinstance(than, int) and value <= than
+
+
+class _Reader:
+    """Turns a TOML table into a `Space`; every complaint names the file and the place."""
+
+    def __init__(self, file: Path, text: str, table: dict[str, Any]) -> None:
+        self.file, self.text, self.table = file, text, table
+
+    def fail(self, what: str) -> SpaceError:
+        return SpaceError(f"{self.file}: {what}")
+
+    def expression(self, text: object, place: str) -> Expression:
+        if isinstance(text, int) and not isinstance(text, bool):
+            text = str(text)
+        if not isinstance(text, str):
+            raise self.fail(f"{place} must be an expression, got {text!r}")
+        try:
+            return Expression(text)
+        except SpaceError as error:
+            raise self.fail(f"{place}: {error}") from None
+
+    def table_of(
+        self, table: Mapping[str, Any], place: str, required: Sequence[str], optional: str = ""
+    ) -> Mapping[str, Any]:
+        if not isinstance(table, Mapping):
+            raise self.fail(f"{place} must be a table")
+        for name in required:
+            if name not in table:
+                raise self.fail(f"{place} lacks {name!r}")
+        if unknown := sorted(set(table) - set(required) - set(optional.split())):
+            raise self.fail(f"{place} has an unknown entry {unknown[0]!r}")
+        return table
+
+    def space(self) -> Space:
+        table = self.table_of(
+            self.table, "the file", ["kernel", "parameters", "launch"],
+            "derived constraints presets starts adaptable",
+        )  # fmt: skip
+        parameters = tuple(self.parameter(n, e) for n, e in table["parameters"].items())
+        if not parameters:
+            raise self.fail("the space is empty: it has no parameters")
+        derived = tuple(self.derived(n, e) for n, e in table.get("derived", {}).items())
+        constraints = tuple(
+            self.constraint(n, e) for n, e in enumerate(table.get("constraints", []))
+        )
+        rule = self.launch(table["launch"])
+        supports = self.supports(str(table["kernel"]), parameters, derived, constraints, rule)
+        space = Space(
+            kernel=table["kernel"],
+            path=self.file,
+            parameters=parameters,
+            derived=derived,
+            constraints=constraints,
+            presets={},
+            starts=tuple(table.get("starts", [])),
+            adaptable=tuple(table.get("adaptable", [])),
+            launch=rule,
+            text=self.text,
+            supports=supports,
+        )
+        presets = self.presets(space, table.get("presets", {}))
+        for name in space.starts:
+            if name not in presets:
+                raise self.fail(f"starts names {name!r}, which is not a preset")
+        for name in space.adaptable:
+            space.parameter(name)
+        object.__setattr__(space, "presets", presets)
+        return space
+
+    def parameter(self, name: str, entry: Any) -> Parameter:
+        place = f"parameters.{name}"
+        entry = self.table_of(entry, place, ["values", "meaning"], "default")
+        values = entry["values"]
+        if not isinstance(values, list) or not values:
+            raise self.fail(f"{place} has no values: the space is empty")
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | str):
+                raise self.fail(f"{place}: {value!r} is neither a whole number nor a text")
+        if len(set(values)) < len(values) or len({type(value) for value in values}) > 1:
+            raise self.fail(f"{place}: values must be different and of one type")
+        default = entry.get("default", values[0])
+        if default not in values:
+            raise self.fail(f"{place}: the default {default!r} is not among the values")
+        return Parameter(name=name, values=tuple(values), default=default, meaning=entry["meaning"])
+
+    def derived(self, name: str, entry: Any) -> Derived:
+        entry = self.table_of(entry, f"derived.{name}", ["value", "meaning"])
+        value = self.expression(entry["value"], f"derived.{name}")
+        return Derived(name=name, value=value, meaning=entry["meaning"])
+
+    def constraint(self, number: int, entry: Any) -> Constraint:
+        entry = self.table_of(entry, f"constraint {number + 1}", ["name", "rule", "why"])
+        rule = self.expression(entry["rule"], f"constraint {entry['name']}")
+        return Constraint(name=entry["name"], rule=rule, why=entry["why"])
+
+    def launch(self, entry: Any) -> LaunchRule:
+        names = ["entry", "grid", "block", "shared_bytes", "arguments"]
+        entry = self.table_of(entry, "launch", names)
+        for name in ("grid", "block"):
+            if len(entry[name]) != 3:
+                raise self.fail(f"launch.{name} needs three expressions: x, y, z")
+        arguments = []
+        for argument in entry["arguments"]:
+            argument = self.table_of(argument, "launch.arguments", ["kind", "name"], "when")
+            if argument["kind"] not in ("operand", "int32", "int64", "float32"):
+                raise self.fail(f"launch.arguments: {argument['kind']!r} is not a kind of argument")
+            when = self.expression(argument["when"], "when") if "when" in argument else None
+            arguments.append((argument["kind"], argument["name"], when))
+        return LaunchRule(
+            entry=entry["entry"],
+            grid=tuple(self.expression(text, "launch.grid") for text in entry["grid"]),
+            block=tuple(self.expression(text, "launch.block") for text in entry["block"]),
+            shared_bytes=self.expression(entry["shared_bytes"], "launch.shared_bytes"),
+            arguments=tuple(arguments),
+        )
+
+    def presets(self, space: Space, entries: Mapping[str, Any]) -> dict[str, Config]:
+        presets: dict[str, Config] = {}
+        for name, entry in entries.items():
+            values = dict(entry)
+            base: Mapping[str, Scalar] = {}
+            if (base_name := values.pop("base", None)) is not None:
+                if base_name not in presets:
+                    raise self.fail(f"presets.{name}: its base {base_name!r} must come before it")
+                base = presets[base_name]
+            try:
+                presets[name] = space.config({**base, **values})
+            except InfeasibleError as error:
+                raise self.fail(f"presets.{name}: {error}") from None
+        return presets
+
+    def supports(
+        self,
+        kernel: str,
+        parameters: tuple[Parameter, ...],
+        derived: tuple[Derived, ...],
+        constraints: tuple[Constraint, ...],
+        rule: LaunchRule,
+    ) -> dict[str, frozenset[str]]:
+        """Check every name in every expression, and collect what each rests on."""
+        known: dict[str, frozenset[str]] = {p.name: frozenset([p.name]) for p in parameters}
+        for name in _context_names(kernel):
+            if name in known:
+                raise self.fail(f"parameters.{name}: the name already stands for something else")
+            known[name] = frozenset()
+        supports: dict[str, frozenset[str]] = {}
+
+        def collect(expression: Expression, place: str) -> frozenset[str]:
+            for name in expression.names:
+                if name not in known:
+                    raise self.fail(f"{place} uses the unknown name {name!r}")
+            return frozenset().union(*(known[name] for name in expression.names))
+
+        for entry in derived:
+            if entry.name in known:
+                raise self.fail(f"derived.{entry.name}: the name is taken")
+            known[entry.name] = collect(entry.value, f"derived.{entry.name}")
+        for constraint in constraints:
+            if constraint.name in supports:
+                raise self.fail(f"two constraints are named {constraint.name!r}")
+            place = f"constraint {constraint.name!r}"
+            supports[constraint.name] = collect(constraint.rule, place)
+            for name in re.findall(r"\{(\w+)\}", constraint.why):
+                if name not in known:
+                    raise self.fail(f"{place}: its reason uses the unknown name {name!r}")
+        for expression in (*rule.grid, *rule.block, rule.shared_bytes):
+            collect(expression, "launch")
+        return supports
+
+
+def _context_names(kernel: str) -> frozenset[str]:
+    from autotune.problems import family
+
+    probe: Callable[..., Problem] = family(kernel).parse
+    return frozenset(context(probe("1x1x1"), 75))
