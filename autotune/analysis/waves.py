@@ -1,0 +1,81 @@
+"""How evenly a grid fills a device: blocks run in waves, and the last one may be half empty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waves:
+    """A grid on a device.
+
+    Attributes:
+        blocks: Blocks of the grid.
+        blocks_per_wave: Blocks that the device holds at a time.
+    """
+
+    blocks: int
+    blocks_per_wave: int
+
+    @property
+    def full(self) -> int:
+        """Waves that fill the device."""
+        return self.blocks // self.blocks_per_wave
+
+    @property
+    def tail_blocks(self) -> int:
+        """Blocks of the last wave where it does not fill the device, else 0."""
+        return self.blocks % self.blocks_per_wave
+
+    @property
+    def tail_fraction(self) -> float:
+        """How much of the device the last, partial wave fills, 0 to 1; 0 when there is none."""
+        return self.tail_blocks / self.blocks_per_wave
+
+    @property
+    def count(self) -> int:
+        """Waves, the partial one included."""
+        return -(-self.blocks // self.blocks_per_wave)
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the device's block slots that have work while the grid runs, above 0 to 1."""
+        return self.blocks / (self.count * self.blocks_per_wave)
+
+    def recovered(self, blocks: int) -> float:
+        """Share of the time that the same work, cut into another number of blocks, would save.
+
+        Negative when it would take longer. Split-K by s has `blocks * s`; what splitting itself
+        costs is not counted.
+        """
+        other = waves(blocks, 1, self.blocks_per_wave)
+        return 1 - self.efficiency / other.efficiency
+
+
+def waves(blocks: int, sm_count: int, blocks_per_sm: int) -> Waves:
+    """The waves of a grid.
+
+    Args:
+        blocks: Of the grid, at least 1.
+        sm_count: SMs of the device, at least 1.
+        blocks_per_sm: Blocks that an SM holds (`occupancy`), at least 1.
+
+    Raises:
+        UsageError: a count below 1.
+    """
+    if min(blocks, sm_count, blocks_per_sm) < 1:
+        raise UsageError(
+            f"{blocks} blocks on {sm_count} SMs with {blocks_per_sm} blocks each: every count must "
+            "be at least 1"
+        )
+    return Waves(blocks=blocks, blocks_per_wave=sm_count * blocks_per_sm)
+
+
+def tiles(sizes: tuple[int, ...], tile: tuple[int, ...]) -> int:
+    """Tiles that cover a matrix, partial ones included: `tiles((m, n), (block_m, block_n))`."""
+    count = 1
+    for size, step in zip(sizes, tile, strict=True):
+        count *= -(-size // step)
+    return count
