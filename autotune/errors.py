@@ -12,6 +12,7 @@
     ├── MissingExtraError         1   a package of an extra is not installed
     ├── CompilerError             1   no compiler, or one that does not fit device or driver
     ├── TemplateError             1   a template is wrong, or does not know a value
+    ├── CubinError                1   a compiled kernel that cannot be disassembled
     └── StoreError                1   the results store
         ├── StoreLockedError          another process held the lock for too long
         └── SchemaError               a store of an older or a newer version
@@ -88,6 +89,10 @@ class CompilerError(AutotuneError):
 
 class TemplateError(AutotuneError):
     """A template that fails to render: a name it does not know, or a fault of its own."""
+
+
+class CubinError(AutotuneError):
+    """A cubin that the disassembler cannot read, or that lacks the kernel in question."""
 
 
 class StoreError(AutotuneError):
