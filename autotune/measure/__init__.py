@@ -1,0 +1,13 @@
+"""Verified times of kernels on one GPU.
+
+`Worker` is the parent's side (worker.py) of a process (child.py) that owns the device's context
+and takes each candidate through load, verify, time and verify again (bench.py), on memory that
+stays from one candidate to the next (arena.py), with small kernels of its own (probe.py).
+"""
+
+from autotune.measure.jobs import AnyJob, Job, Limits, VendorJob
+from autotune.measure.lock import DeviceLock
+from autotune.measure.vendor import missing as vendor_missing
+from autotune.measure.worker import Worker
+
+__all__ = ["AnyJob", "DeviceLock", "Job", "Limits", "VendorJob", "Worker", "vendor_missing"]

@@ -1,0 +1,354 @@
+"""What a worker does with a candidate: load, verify, time, verify again. Runs in the child."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autotune.device import Monitor
+from autotune.errors import DriverError, MissingExtraError, TemplateError
+from autotune.gpu import Context, Kernel
+from autotune.measure import vendor
+from autotune.measure.arena import DATA, Arena
+from autotune.measure.jobs import AnyJob, VendorJob
+from autotune.measure.probe import Probe
+from autotune.measure.timing import Run, Timer, floor_ns, is_impossible, quantile
+from autotune.types import Conditions, Device, Launch, Measurement, Outcome, Problem
+
+STICKY = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "LAUNCH_FAILED", "ILLEGAL_INSTRUCTION", "ASSERT",
+        "INVALID_ADDRESS_SPACE", "INVALID_PC", "HARDWARE_STACK_ERROR", "ECC_UNCORRECTABLE",
+        "NVLINK_UNCORRECTABLE", "CONTEXT_IS_DESTROYED", "TENSOR_MEMORY_LEAK", "CONTAINED",
+        "EXTERNAL_DEVICE", "MPS_CLIENT_TERMINATED", "LAUNCH_TIMEOUT", "UNKNOWN",
+    )
+)  # fmt: skip
+"""Errors after which every call of the process fails: only a new process helps."""
+
+UNKNOWN = Conditions()
+
+# A kernel whose first run takes this many times the best, and longer than any first launch costs,
+# is not run again.
+_HOPELESS = 10.0
+_HOPELESS_NS = 1e6
+_RECHECK_NS = 3e8
+_RESOLUTION_SHARE = 0.05
+_ROUND_SAMPLES = 3
+_ROUND_NS = 2e7
+_CONFIRM_WARM_UP_MS = 300.0
+
+Tell = Callable[[str, int], None]
+"""Told which step of which job begins, so that the parent can set its clock."""
+
+
+class Rejected(Exception):
+    """A candidate ends here, with its class and the reason."""
+
+    def __init__(self, outcome: Outcome, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+@dataclass(slots=True, kw_only=True)
+class Candidate:
+    """A loaded job on its way through the steps.
+
+    Attributes:
+        number: Its place among the jobs of the request.
+        exact, timed: One run of the plan on the integer data, and on the random data.
+    """
+
+    job: AnyJob
+    number: int
+    exact: Run
+    timed: Run
+    first_ns: float = 0.0
+    max_error: float | None = None
+    checks: str = ""
+    conditions: Conditions = UNKNOWN
+
+
+class Bench:
+    """Measures candidates in this process's context, one problem's memory at a time.
+
+    Errors that break the context leave its methods as `DriverError`; see `is_sticky`.
+    """
+
+    def __init__(self, context: Context, door: str, probe: bytes, seed: int, tell: Tell) -> None:
+        self._context = context
+        self._door = door
+        self._seed = seed
+        self._tell = tell
+        self._probe = Probe(context, probe)
+        self._timer = Timer(context, self._probe, Monitor(context.device))
+        self._arena: Arena | None = None
+
+    def measure(self, job: AnyJob) -> Measurement:
+        """One candidate by itself.
+
+        Raises:
+            ShapeError, DeviceError: the problem does not fit into the device's memory.
+        """
+        arena = self._prepare(job.problem)
+        with ExitStack() as stack:
+            try:
+                candidate = self._load(job, 0, arena, stack)
+                if self._verify(candidate, arena):
+                    samples, truncated = self._time(candidate)
+                else:
+                    samples, truncated = [candidate.first_ns], True
+                return self._result(candidate, arena, samples, truncated)
+            except _CANDIDATE_ERRORS as error:
+                return self._failure(job, error)
+
+    def confirm(self, jobs: Sequence[AnyJob], rounds: int, seed: int) -> list[Measurement]:
+        """Candidates of one problem timed in turn, round after round, in an order that varies.
+
+        Raises:
+            ShapeError, DeviceError: the problem does not fit into the device's memory.
+        """
+        arena = self._prepare(jobs[0].problem)
+        results: dict[int, Measurement] = {}
+        alive: list[Candidate] = []
+        with ExitStack() as stack:
+            for number, job in enumerate(jobs):
+                try:
+                    candidate = self._load(job, number, arena, stack)
+                    self._verify(candidate, arena, whole=True)
+                    alive.append(candidate)
+                except _CANDIDATE_ERRORS as error:
+                    results[number] = self._failure(job, error)
+            samples = self._interleave(alive, rounds, seed)
+            for candidate in alive:
+                try:
+                    results[candidate.number] = self._result(
+                        candidate, arena, samples[candidate.number], False
+                    )
+                except _CANDIDATE_ERRORS as error:
+                    results[candidate.number] = self._failure(candidate.job, error)
+        return [results[number] for number in range(len(jobs))]
+
+    def close(self) -> None:
+        """Frees the problem's memory."""
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+    def _prepare(self, problem: Problem) -> Arena:
+        """Data, reference and memory of a problem: kept until another one is asked for."""
+        self._tell("prepare", 0)
+        if self._arena is None or self._arena.problem != problem:
+            self.close()
+            self._arena = Arena(self._context, self._probe, problem, self._seed)
+        return self._arena
+
+    def _load(self, job: AnyJob, number: int, arena: Arena, stack: ExitStack) -> Candidate:
+        self._tell("load", number)
+        device = self._context.device
+        runs: list[Run] = []
+        if isinstance(job, VendorJob):
+            runs = [vendor.prepare(job.problem, arena.values(data), device) for data in DATA]
+        else:
+            module = self._context.load(job.cubin)
+            stack.callback(module.unload)
+            for launch in job.plan.launches:
+                if shortage := shortages(module.kernel(launch.entry), launch, device):
+                    raise Rejected(Outcome.launch_error, shortage)
+            for data in DATA:
+                launches = [
+                    module.prepare(launch, arena.values(data)) for launch in job.plan.launches
+                ]
+                runs.append(_in_order(launches))
+        return Candidate(job=job, number=number, exact=runs[0], timed=runs[1])
+
+    def _verify(self, candidate: Candidate, arena: Arena, whole: bool = False) -> bool:
+        """The checks before timing; False when the kernel is too slow to be worth the rest."""
+        self._tell("verify", candidate.number)
+        arena.reset("exact")
+        candidate.first_ns = self._timer.once(candidate.exact)
+        _reject(arena.exact_fault(), "exact check")
+        candidate.checks = "exact, guards"
+        best_ns = candidate.job.best_ns
+        hopeless = best_ns is not None and candidate.first_ns > max(
+            _HOPELESS * best_ns, _HOPELESS_NS
+        )
+        if hopeless and not whole:
+            _reject(arena.input_fault(), "inputs")
+            candidate.checks += ", inputs"
+            return False
+        arena.reset("random")
+        candidate.timed()
+        self._context.synchronize()
+        comparison = arena.compare_random()
+        candidate.max_error = comparison.max_error
+        if not comparison.is_right:
+            raise Rejected(Outcome.wrong_result, f"FP64 check: {comparison.message}")
+        _reject(arena.input_fault(), "inputs")
+        candidate.checks += f", inputs, fp64 of {comparison.compared}"
+        return True
+
+    def _time(self, candidate: Candidate) -> tuple[list[float], bool]:
+        self._tell("time", candidate.number)
+        job, timer = candidate.job, self._timer
+        timer.warm_up(candidate.timed, candidate.first_ns, job.limits.warm_up_ms)
+        estimate = timer.sample(candidate.timed, 1, cold=job.cold)[0]
+        answer = timer.measure(
+            candidate.timed, max(estimate, 1.0), job.best_ns, cold=job.cold, limits=job.limits
+        )
+        candidate.conditions = timer.conditions
+        return answer
+
+    def _interleave(
+        self, candidates: Sequence[Candidate], rounds: int, seed: int
+    ) -> dict[int, list[float]]:
+        samples: dict[int, list[float]] = {each.number: [] for each in candidates}
+        order = random.Random(seed)
+        # The device may have idled since the search: its clocks come up under the finalists
+        # themselves, none of which then pays for it.
+        for candidate in candidates:
+            self._tell("time", candidate.number)
+            share = _CONFIRM_WARM_UP_MS / len(candidates)
+            self._timer.warm_up(candidate.timed, candidate.first_ns, share)
+        for _ in range(rounds):
+            for candidate in order.sample(list(candidates), len(candidates)):
+                self._tell("time", candidate.number)
+                count = _ROUND_SAMPLES if candidate.first_ns < _ROUND_NS else 1
+                candidate.timed()  # its code and operands' pages, not its predecessor's
+                samples[candidate.number] += self._timer.sample(
+                    candidate.timed, count, cold=candidate.job.cold
+                )
+                candidate.conditions = self._timer.conditions
+        return samples
+
+    def _result(
+        self, candidate: Candidate, arena: Arena, samples: list[float], truncated: bool
+    ) -> Measurement:
+        """The measurement, once the kernel has proved itself again."""
+        self._tell("verify", candidate.number)
+        job = candidate.job
+        median = quantile(samples, 0.5)
+        if job.limits.recheck_launches:
+            # A race passes one check easily.
+            # What is clearly slower is never the best, and passed once: it may go without.
+            affordable = max(int(_RECHECK_NS / max(median, 1.0)), 0 if truncated else 1)
+            launches = min(job.limits.recheck_launches, affordable)
+            for launch in range(launches):
+                arena.reset("exact")
+                candidate.exact()
+                _reject(arena.exact_fault(), f"exact check {launch + 1} of {launches} after timing")
+            _reject(arena.input_fault(), "inputs after timing")
+            candidate.checks += f", exact x{launches} after timing" if launches else ""
+        device = self._context.device
+        least = floor_ns(job.problem, device, job.cold, candidate.conditions.sm_clock_mhz)
+        if is_impossible(median, least):
+            raise Rejected(
+                Outcome.wrong_result,
+                f"{median:.0f} ns is impossible: {device.name} needs {least:.0f} ns or more for "
+                f"{job.problem.shape}; the kernel skips work, or the clock is wrong",
+            )
+        return Measurement(
+            outcome=Outcome.ok,
+            stage=job.stage,
+            message=self._note(median, job.cold),
+            samples=len(samples),
+            median_ns=median,
+            p20_ns=quantile(samples, 0.2),
+            p80_ns=quantile(samples, 0.8),
+            min_ns=min(samples),
+            max_error=candidate.max_error,
+            checks=f"{candidate.checks}, seed {self._seed}",
+            cold_l2=job.cold,
+            door=self._door,
+            truncated=truncated,
+            conditions=candidate.conditions,
+            measured_at=now(),
+        )
+
+    def _note(self, median_ns: float, cold: bool) -> str:
+        """Says so where the events' own time is a visible part of a time."""
+        resolution = self._timer.resolution_ns
+        if not cold or resolution < _RESOLUTION_SHARE * median_ns:
+            return ""
+        return (
+            f"short: one launch per pair of events, which alone read {resolution:.0f} ns; smaller "
+            "differences cannot be told"
+        )
+
+    def _failure(self, job: AnyJob, error: Exception) -> Measurement:
+        if isinstance(error, DriverError) and is_sticky(error):
+            raise error
+        outcome = Outcome.launch_error
+        if isinstance(error, Rejected):
+            outcome = error.outcome
+            # What a wrong kernel wrote elsewhere must not fail the next one.
+            if self._arena is not None and self._arena.input_fault():
+                self._arena.restore()
+        elif isinstance(error, MissingExtraError):
+            outcome = Outcome.infeasible
+        return failure(job, outcome, str(error), self._door)
+
+
+_CANDIDATE_ERRORS = (Rejected, DriverError, TemplateError, MissingExtraError)
+"""What a candidate may be to blame for."""
+
+
+def is_sticky(error: DriverError) -> bool:
+    """Whether the context is broken for good."""
+    return error.name in STICKY
+
+
+def failure(job: AnyJob, outcome: Outcome, message: str, door: str) -> Measurement:
+    """The measurement of a candidate without a time."""
+    return Measurement(
+        outcome=outcome,
+        stage=job.stage,
+        message=message,
+        cold_l2=job.cold,
+        door=door,
+        measured_at=now(),
+    )
+
+
+def shortages(kernel: Kernel, launch: Launch, device: Device) -> str:
+    """What a launch needs beyond what there is, with the numbers; empty when it fits."""
+    shared = kernel.static_shared_bytes + launch.shared_bytes
+    if launch.threads > kernel.threads_per_block:
+        return (
+            f"launch resources: {launch.entry} wants {launch.threads} threads a block x "
+            f"{kernel.registers} registers = {launch.threads * kernel.registers}, of "
+            f"{device.registers_per_sm} registers; at most {kernel.threads_per_block} threads fit"
+        )
+    if shared > device.shared_bytes_per_block_optin:
+        return (
+            f"launch resources: {launch.entry} wants {shared} bytes of shared memory a block, of "
+            f"{device.shared_bytes_per_block_optin}"
+        )
+    for name, wanted, most in zip("xyz", launch.grid, device.grid_dimensions, strict=True):
+        if not 1 <= wanted <= most:
+            return f"launch resources: {launch.entry} wants {wanted} blocks in {name}, of {most}"
+    return ""
+
+
+def now() -> str:
+    """ISO 8601, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _in_order(launches: Sequence[Run]) -> Run:
+    if len(launches) == 1:
+        return launches[0]
+
+    def run() -> None:
+        for launch in launches:
+            launch()
+
+    return run
+
+
+def _reject(fault: str, check: str) -> None:
+    if fault:
+        raise Rejected(Outcome.wrong_result, f"{check}: {fault}")

@@ -1,0 +1,155 @@
+"""Samples of a run's time, and when there are enough of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from autotune.device import Monitor
+from autotune.gpu import Context, Event
+from autotune.measure.jobs import Limits
+from autotune.measure.probe import Probe
+from autotune.types import Conditions, Device, Problem
+
+Run = Callable[[], None]
+"""Enqueues every launch of a plan once."""
+
+MIB = 1024 * 1024
+_WINDOW_NS = 100_000
+_MOST_LAUNCHES = 200
+_ENQUEUE_NS = 10_000
+_FIRST_BATCH = 3
+_BATCH = 8
+_IMPOSSIBLE = 0.95
+
+
+def flush_bytes(l2_bytes: int) -> int:
+    """Size of the buffer whose filling empties the L2 cache: twice the cache, within 8-512 MiB.
+
+    Filling 8 MiB takes longer than enqueuing a launch, so that none is waited for while timed.
+    """
+    return min(max(2 * l2_bytes, 8 * MIB), 512 * MIB)
+
+
+def quantile(samples: Sequence[float], share: float) -> float:
+    """A quantile of the samples, between two of them where it falls there."""
+    return float(np.quantile(np.asarray(samples), share))
+
+
+def half_width(samples: Sequence[float]) -> float:
+    """Half the 95 % interval of the median, as a share of the median; infinite for one sample.
+
+    From the spread between the 20th and 80th percentile (1.683 standard deviations of a normal
+    distribution), which a few outliers do not move; a median's standard error is 1.253 times a
+    mean's.
+    """
+    if len(samples) < 2:
+        return math.inf
+    deviation = (quantile(samples, 0.8) - quantile(samples, 0.2)) / 1.683
+    return 1.96 * 1.253 * deviation / math.sqrt(len(samples)) / quantile(samples, 0.5)
+
+
+def floor_ns(problem: Problem, device: Device, cold: bool, sm_clock_mhz: int | None) -> float:
+    """The shortest time that the device's highest rates allow.
+
+    Arithmetic at the highest clock that is known, the reported or the observed one; with a cold
+    cache, also reading each input once. Writes do not count: they may stay in the cache.
+    """
+    clock_khz = max(device.sm_clock_khz, 1000 * (sm_clock_mhz or 0))
+    flops_per_s = device.sm_count * device.cores_per_sm * 2 * clock_khz * 1e3
+    arithmetic = problem.flops / flops_per_s * 1e9 if flops_per_s else 0.0
+    if not cold or not device.bandwidth_gbs:
+        return arithmetic
+    read = sum(
+        4 * o.rows * o.columns * (o.batch if o.batch_stride else 1)
+        for o in problem.operands
+        if o.role != "out"
+    )
+    return max(arithmetic, read / device.bandwidth_gbs)
+
+
+def is_impossible(time_ns: float, least_ns: float) -> bool:
+    """Whether a time is below what the device can do, beyond what clocks may be off by."""
+    return time_ns < _IMPOSSIBLE * least_ns
+
+
+class Timer:
+    """Times runs on one device."""
+
+    def __init__(self, context: Context, probe: Probe, monitor: Monitor) -> None:
+        self._context = context
+        self._probe = probe
+        self._monitor = monitor
+        self._flush_bytes = flush_bytes(context.device.l2_bytes)
+        self._flush = context.allocate(self._flush_bytes)
+        self._events: list[tuple[Event, Event]] = []
+        self.conditions = Conditions()
+        # What two events with nothing between them read: the part of a time that is not the run's.
+        self.resolution_ns = quantile(self.sample(lambda: None, 9, cold=True), 0.5)
+
+    def once(self, run: Run) -> float:
+        """Time of one run in ns, its first launch's costs included."""
+        return self.sample(run, 1, cold=True)[0]
+
+    def warm_up(self, run: Run, estimate_ns: float, warm_up_ms: float) -> None:
+        """Runs for about so long."""
+        count = math.ceil(warm_up_ms * 1e6 / max(estimate_ns, 1.0))
+        for _ in range(min(max(count, 1), 1000)):
+            run()
+        self._context.synchronize()
+
+    def sample(self, run: Run, count: int, *, cold: bool, launches: int = 1) -> list[float]:
+        """Times of `count` windows of so many runs, in ns a run.
+
+        All are enqueued at once behind a fill or a wait, so that the device never waits for the
+        host between two events; the fill that empties the cache lies outside of them.
+        """
+        while len(self._events) < count:
+            self._events.append((self._context.event(), self._context.event()))
+        pairs = self._events[:count]
+        for start, end in pairs:
+            if cold:
+                self._context.fill_bytes(self._flush, 0, self._flush_bytes)
+            else:
+                self._probe.delay(_ENQUEUE_NS * (launches + 2))
+            start.record()
+            for _ in range(launches):
+                run()
+            end.record()
+        # Asked while the device is busy: an idle one reports other clocks.
+        self.conditions = self._monitor.conditions()
+        self._context.synchronize()
+        return [end.elapsed_ns(start) / launches for start, end in pairs]
+
+    def measure(
+        self, run: Run, estimate_ns: float, best_ns: float | None, *, cold: bool, limits: Limits
+    ) -> tuple[list[float], bool]:
+        """Samples in ns a run, and whether they were cut short because it is clearly slower."""
+        launches = 1
+        if not cold:
+            # Of a warm cache, many runs in one window: short ones would drown in the events.
+            launches = min(max(1, math.ceil(_WINDOW_NS / estimate_ns)), _MOST_LAUNCHES)
+        samples: list[float] = []
+        spent_ns = 0.0
+        while len(samples) < limits.max_samples:
+            count = _BATCH if samples else _FIRST_BATCH
+            # A run that takes long by itself is sampled one at a time.
+            affordable = int((limits.budget_ms * 1e6 - spent_ns) / (estimate_ns * launches))
+            count = max(1, min(count, affordable, limits.max_samples - len(samples)))
+            samples += self.sample(run, count, cold=cold, launches=launches)
+            median = quantile(samples, 0.5)
+            spent_ns += sum(samples[-count:]) * launches
+            estimate_ns = max(median, 1.0)
+            if best_ns is not None and median > limits.slower_factor * best_ns:
+                return samples, True
+            if spent_ns >= limits.budget_ms * 1e6:
+                break
+            if len(samples) >= limits.min_samples and half_width(samples) <= limits.relative_error:
+                break
+        return samples, False
+
+    def close(self) -> None:
+        """Frees the flush buffer."""
+        self._context.free(self._flush)
