@@ -2,9 +2,9 @@ import os
 import stat
 
 import pytest
-from cuda.bindings import nvrtc
 
 from autotune.analysis import sass
+from autotune.compile import Cache, compile_one
 from autotune.errors import CubinError, MissingExtraError
 
 # One tile of C per block, 8 x 8 per thread, A transposed on its way to shared memory.
@@ -83,26 +83,19 @@ extern "C" __global__ void narrow(const unsigned char* c, const double* d, doubl
 """
 
 
-def compiled(source: str, arch: int) -> bytes:
-    def ok(result):
-        assert result[0] == nvrtc.nvrtcResult.NVRTC_SUCCESS, result
-        return result[1] if len(result) == 2 else None
-
-    program = ok(nvrtc.nvrtcCreateProgram(source.encode(), b"test.cu", 0, [], []))
-    options = [f"--gpu-architecture=sm_{arch}".encode()]
-    ok(nvrtc.nvrtcCompileProgram(program, len(options), options))
-    cubin = bytearray(ok(nvrtc.nvrtcGetCUBINSize(program)))
-    ok(nvrtc.nvrtcGetCUBIN(program, cubin))
-    return bytes(cubin)
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    cache = Cache(tmp_path_factory.mktemp("cache"))
+    return lambda source, arch: compile_one(source, arch, cache=cache).cubin
 
 
 @pytest.fixture(scope="module")
-def others():
+def others(compiled):
     return compiled(OTHERS, 90)
 
 
 @pytest.mark.parametrize("arch", [75, 80, 86, 89, 90, 120])
-def test_the_main_loop_of_a_matrix_product(arch):
+def test_the_main_loop_of_a_matrix_product(compiled, arch):
     found = sass.analyse(compiled(SGEMM, arch))
     assert found.entry == "sgemm"
     loop = found.loop
