@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import time
+from contextlib import suppress
 from functools import cache
+from importlib import metadata
 from typing import Any
 
 from autotune.compile.job import Compiler, Died, Job, first_error
@@ -94,17 +97,32 @@ def load() -> Any:
         CompilerError: a package is missing.
     """
     try:
-        from cuda.bindings import nvrtc
+        from cuda.bindings import __version__, nvrtc
     except ImportError as error:
         raise CompilerError(
             "the default compiler needs the package cuda-bindings, which cannot be imported "
             f"({error}): pip install cuda-bindings nvidia-cuda-nvrtc, or use --compiler nvcc"
         ) from error
     try:
+        _load_library(__version__.split(".")[0])
         nvrtc.nvrtcVersion()
-    except RuntimeError as error:  # cuda-pathfinder found no libnvrtc
+    except (OSError, RuntimeError) as error:  # RuntimeError: cuda-pathfinder found no libnvrtc
         raise CompilerError(
             f"the library libnvrtc is missing ({error}): pip install nvidia-cuda-nvrtc, or use "
             "--compiler nvcc"
         ) from error
     return nvrtc
+
+
+@cache
+def _load_library(major: str) -> None:
+    """Load the wheel's library whose major version is the binding's, if there is one.
+
+    The binding takes what is loaded, then the newest of all that is installed. But the extra `cu12`
+    adds its library to the newer one, and another package may have loaded one of its own.
+    """
+    package = "nvidia-cuda-nvrtc" + ("-cu12" if major == "12" else "")
+    with suppress(metadata.PackageNotFoundError):
+        for file in metadata.files(package) or ():
+            if file.name == f"libnvrtc.so.{major}":
+                ctypes.CDLL(str(file.locate()))

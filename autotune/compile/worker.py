@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 
 from autotune.compile import nvcc, nvrtc
 from autotune.compile.job import Compiler, Died, Job
+from autotune.compile.toolchain import find
 from autotune.errors import CompilerError
 from autotune.types import Binary, Failure
 
@@ -41,13 +42,20 @@ def main(descriptor: int) -> None:
 
 
 def _prepare(compiler: Compiler) -> CompilerError | None:
-    """Load the library now, so that no job's time limit pays for it."""
-    if compiler.kind == "nvrtc":
-        try:
-            nvrtc.load()
-        except CompilerError as error:
-            return error
-    return None
+    """Load the library now, so that no job's time limit pays for it, and see that it is the one
+    whose name the results will bear."""
+    if compiler.kind == "nvcc":
+        return None
+    try:
+        own = find("nvrtc")
+    except CompilerError as error:
+        return error
+    if own == compiler:
+        return None
+    return CompilerError(
+        f"compiler processes find {own.label}, but this process has {compiler.label} loaded: "
+        "tune in a process that does not load that one, or use --compiler nvcc"
+    )
 
 
 def _compile(compiler: Compiler, job: Job, folder: str) -> Reply:

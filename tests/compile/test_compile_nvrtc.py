@@ -64,6 +64,11 @@ def test_identity() -> None:
     assert {75, 80, 86, 89, 90, 100, 120} <= compiler.archs
 
 
+def test_the_library_is_of_the_major_version_of_the_binding() -> None:
+    """Also where NVRTC 12 and 13 are both installed, as with the extra `cu12`."""
+    assert str(find("nvrtc").version[0]) == metadata.version("cuda-bindings").split(".")[0]
+
+
 @pytest.mark.parametrize("arch", [75, 80, 86, 87, 89, 90, 100, 103, 120, 121])
 def test_every_architecture(cache: Cache, arch: int) -> None:
     check(find(), arch)

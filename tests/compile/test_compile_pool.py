@@ -8,11 +8,13 @@ import signal
 import time
 import warnings
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.compile import Cache, Pool, compile_one, find
+from autotune.errors import CompilerError
 from autotune.types import Binary, Failure, Outcome
 
 
@@ -239,6 +241,17 @@ def test_closing_ends_stuck_workers_within_a_second(cache: Cache) -> None:
         _await_busy_worker()
         started = time.monotonic()
     assert time.monotonic() - started < 1.0
+    assert worker_pids() == set()
+
+
+def test_a_worker_with_another_library_is_refused(cache: Cache) -> None:
+    """Another package may have loaded an NVRTC of its own into this process."""
+    other = replace(find("nvrtc"), build="12.4.127")
+    with (
+        Pool(other, cache=cache, jobs=1) as pool,
+        pytest.raises(CompilerError, match=r"find nvrtc .*this process has nvrtc 12\.4\.127"),
+    ):
+        pool.submit(sgemm(8, 4, 1), 75).result()
     assert worker_pids() == set()
 
 

@@ -212,7 +212,7 @@ def test_a_stuck_compile_ends_and_the_others_go_on(
         assert result.outcome is Outcome.compile_timeout
         assert "0.5 s" in result.message
         assert len(fake.processes) == 2
-        assert all(is_gone(pid) for pid in fake.processes)
+        wait_until(lambda: all(is_gone(pid) for pid in fake.processes), limit_s=0.5)
         assert [binary(other.result()).registers for other in others] == [128] * 6
         calls = fake.count
         assert failure(pool.submit("STUCK", 75, timeout_s=0.1).result()).outcome == (
@@ -279,7 +279,7 @@ def test_closing_ends_everything_within_a_second(
     for future in futures:
         with pytest.raises(CancelledError):
             future.result(timeout=0)
-    assert all(is_gone(pid) for pid in fake.processes)
+    wait_until(lambda: all(is_gone(pid) for pid in fake.processes), limit_s=0.5)
     assert list(temporary.iterdir()) == []
     assert list(cache.folder.rglob("*")) == []
 

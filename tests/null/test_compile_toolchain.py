@@ -94,7 +94,7 @@ def test_no_nvrtc_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def version() -> None:
         raise RuntimeError("No such file: libnvrtc.so.13")
 
-    binding = SimpleNamespace(nvrtc=SimpleNamespace(nvrtcVersion=version))
+    binding = SimpleNamespace(__version__="0.0", nvrtc=SimpleNamespace(nvrtcVersion=version))
     monkeypatch.setitem(sys.modules, "cuda.bindings", binding)  # type: ignore[arg-type]
     monkeypatch.setattr(cuda, "bindings", binding, raising=False)
     with pytest.raises(CompilerError, match=r"libnvrtc.*pip install nvidia-cuda-nvrtc.*nvcc"):
