@@ -200,6 +200,15 @@ class Problem(ABC):
     def columns(self) -> Mapping[str, int | str]:
         """Plain columns for the store, the same names for every problem of the family."""
 
+    @property
+    def row_axes(self) -> Mapping[str, int]:
+        """Inputs of which row r of the output needs only slice r, with the axis of the slices.
+
+        Axes count in (batch, rows, columns). With it a large reference is computed for some rows
+        only; empty: every output row needs the whole of every input.
+        """
+        return {}
+
     @classmethod
     @abstractmethod
     def parse(cls, shape: str, **options: object) -> Problem:
