@@ -127,7 +127,12 @@ def _compile(node: ast.expr, text: str, names: set[str]) -> Closure:
 
 
 def _names(node: ast.expr) -> frozenset[str]:
-    return frozenset(child.id for child in ast.walk(node) if isinstance(child, ast.Name))
+    called = {id(child.func) for child in ast.walk(node) if isinstance(child, ast.Call)}
+    return frozenset(
+        child.id
+        for child in ast.walk(node)
+        if isinstance(child, ast.Name) and id(child) not in called
+    )
 
 
 def _binary(function: Callable[[Any, Any], Any], left: Closure, right: Closure) -> Closure:

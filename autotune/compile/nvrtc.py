@@ -46,10 +46,12 @@ def build(compiler: Compiler, job: Job) -> Binary | Failure:
     codes = nvrtc.nvrtcResult
     started = time.perf_counter()
     with _Program(nvrtc, job.source) as program:
-        options = [flag.encode() for flag in job.flags]
+        options = [flag.encode() for flag in (*job.flags, *_without_cache())]
         (code,) = nvrtc.nvrtcCompileProgram(program.handle, len(options), options)
         log = program.read("ProgramLog").decode(errors="replace").strip("\0 \n")
         if code == codes.NVRTC_SUCCESS:
+            if "ptxas info" not in log:
+                raise Died("gave a binary but did not say what it needs", log)
             cubin = program.read("CUBIN")
             return job.binary(compiler, cubin, log, time.perf_counter() - started)
     if code in (codes.NVRTC_ERROR_COMPILATION, codes.NVRTC_ERROR_INVALID_OPTION):
@@ -60,6 +62,18 @@ def build(compiler: Compiler, job: Job) -> Binary | Failure:
             "reinstall nvidia-cuda-nvrtc"
         )
     raise Died(f"failed with {code.name}", log)
+
+
+@cache
+def _without_cache() -> tuple[str, ...]:
+    """The option that keeps NVRTC's own cache out: what comes from there has no resource report.
+
+    Seen with 13.0: the second compile of a source, in another process too, left the log empty.
+    """
+    nvrtc = load()
+    with _Program(nvrtc, "") as program:
+        (code,) = nvrtc.nvrtcCompileProgram(program.handle, 1, [b"--no-cache"])
+    return ("--no-cache",) if code == nvrtc.nvrtcResult.NVRTC_SUCCESS else ()
 
 
 class _Program:
