@@ -88,6 +88,12 @@ class DeviceLock:
         """Gives the lock back; may be called twice."""
         self._file.close()
 
+    def __enter__(self) -> DeviceLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
 
 def lock_path(device: Device) -> Path:
     """The lock's file, named by UUID so that every numbering of the devices finds the same."""
