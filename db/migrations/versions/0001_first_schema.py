@@ -173,7 +173,7 @@ def upgrade() -> None:
         Column("registers_per_sm", INTEGER, nullable=False),
         Column("fp32_tflops", REAL, nullable=False),
         Column("bandwidth_gbs", REAL, nullable=False),
-        CheckConstraint("present IN (0, 1)", name="ck_device_present"),
+        CheckConstraint("present IN (0, 1)", name=op.f("ck_device_present")),
         PrimaryKeyConstraint("id", name="pk_device"),
         UniqueConstraint("arch", "sm_count", "memory_bytes", name="uq_device_arch"),
         sqlite_strict=True,
@@ -224,7 +224,7 @@ def upgrade() -> None:
         Column("align_b", INTEGER),
         Column("align_c", INTEGER),
         Column("columns_json", TEXT, nullable=False),
-        CheckConstraint("json_valid(columns_json)", name="ck_problem_columns_json").ddl_if(
+        CheckConstraint("json_valid(columns_json)", name=op.f("ck_problem_columns_json")).ddl_if(
             "sqlite"
         ),
         PrimaryKeyConstraint("id", name="pk_problem"),
@@ -250,7 +250,8 @@ def upgrade() -> None:
         Column("device_uuid", TEXT, nullable=False),
         Column("device_bus_id", TEXT, nullable=False),
         CheckConstraint(
-            "status IN ('running', 'finished', 'interrupted', 'truncated')", name="ck_run_status"
+            "status IN ('running', 'finished', 'interrupted', 'truncated')",
+            name=op.f("ck_run_status"),
         ),
         ForeignKeyConstraint(["device_id"], ["device.id"], name="fk_run_device_id"),
         ForeignKeyConstraint(["environment_id"], ["environment.id"], name="fk_run_environment_id"),
@@ -277,7 +278,9 @@ def upgrade() -> None:
         Column("spill_bytes", INTEGER),
         Column("stack_bytes", INTEGER),
         Column("cubin_sha256", TEXT),
-        CheckConstraint("json_valid(config_json)", name="ck_variant_config_json").ddl_if("sqlite"),
+        CheckConstraint("json_valid(config_json)", name=op.f("ck_variant_config_json")).ddl_if(
+            "sqlite"
+        ),
         ForeignKeyConstraint(["problem_id"], ["problem.id"], name="fk_variant_problem_id"),
         PrimaryKeyConstraint("id", name="pk_variant"),
         UniqueConstraint(
@@ -323,25 +326,29 @@ def upgrade() -> None:
         Column("throttle_reasons", TEXT),
         Column("measured_at", TEXT, nullable=False),
         CheckConstraint(
-            "(stage = 'predict') = (evidence = 'predicted')", name="ck_measurement_predict"
+            "(stage = 'predict') = (evidence = 'predicted')", name=op.f("ck_measurement_predict")
         ),
         CheckConstraint(
-            "evidence = 'measured' OR median_ns IS NULL", name="ck_measurement_no_time"
+            "evidence = 'measured' OR median_ns IS NULL", name=op.f("ck_measurement_no_time")
         ),
-        CheckConstraint("evidence IN ('measured', 'predicted')", name="ck_measurement_evidence"),
+        CheckConstraint(
+            "evidence IN ('measured', 'predicted')", name=op.f("ck_measurement_evidence")
+        ),
         CheckConstraint(
             "outcome <> 'ok' OR evidence = 'predicted' OR median_ns IS NOT NULL",
-            name="ck_measurement_ok_has_time",
+            name=op.f("ck_measurement_ok_has_time"),
         ),
         CheckConstraint(
             "outcome IN ('ok', 'infeasible', 'compile_error', 'compile_timeout', 'launch_error', "
             "'crash', 'timeout', 'wrong_result')",
-            name="ck_measurement_outcome",
+            name=op.f("ck_measurement_outcome"),
         ),
-        CheckConstraint("stage IN ('search', 'confirm', 'predict')", name="ck_measurement_stage"),
-        CheckConstraint("cold_l2 IN (0, 1)", name="ck_measurement_cold_l2"),
-        CheckConstraint("median_ns > 0", name="ck_measurement_median_ns"),
-        CheckConstraint("truncated IN (0, 1)", name="ck_measurement_truncated"),
+        CheckConstraint(
+            "stage IN ('search', 'confirm', 'predict')", name=op.f("ck_measurement_stage")
+        ),
+        CheckConstraint("cold_l2 IN (0, 1)", name=op.f("ck_measurement_cold_l2")),
+        CheckConstraint("median_ns > 0", name=op.f("ck_measurement_median_ns")),
+        CheckConstraint("truncated IN (0, 1)", name=op.f("ck_measurement_truncated")),
         ForeignKeyConstraint(["run_id"], ["run.id"], name="fk_measurement_run_id"),
         ForeignKeyConstraint(["variant_id"], ["variant.id"], name="fk_measurement_variant_id"),
         PrimaryKeyConstraint("id", name="pk_measurement"),
@@ -358,7 +365,7 @@ def upgrade() -> None:
         Column("measurement_id", INTEGER, nullable=False),
         Column("origin", TEXT, nullable=False),
         Column("updated_at", TEXT, nullable=False),
-        CheckConstraint("origin IN ('local', 'seed', 'import')", name="ck_best_origin"),
+        CheckConstraint("origin IN ('local', 'seed', 'import')", name=op.f("ck_best_origin")),
         ForeignKeyConstraint(["device_id"], ["device.id"], name="fk_best_device_id"),
         ForeignKeyConstraint(["measurement_id"], ["measurement.id"], name="fk_best_measurement_id"),
         ForeignKeyConstraint(["problem_id"], ["problem.id"], name="fk_best_problem_id"),
