@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -24,3 +26,25 @@ def folder(name: Name) -> Path:
         f"the folder {name}/ is missing beside {package}: the installation is incomplete; "
         "reinstall autotune-cuda"
     )
+
+
+@cache
+def revision() -> str:
+    """Commit of the checkout that runs, with `+` where files differ; empty for a wheel."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return ""
+    try:
+        commit, changes = (
+            subprocess.run(
+                ["git", "-C", str(root), *arguments],
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=True,
+            ).stdout.strip()
+            for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return commit + ("+" if changes else "")

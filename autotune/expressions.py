@@ -113,8 +113,8 @@ def _compile(node: ast.expr, text: str, names: set[str]) -> Closure:
             read = [_names(value) for value in node.values]
             return _and(parts, read) if isinstance(op, ast.And) else _or(parts, read)
         case ast.IfExp():
-            branches = [sub(node.test), sub(node.body), sub(node.orelse)]
-            return _if(*branches, _names(node.body), _names(node.orelse))
+            test, body, orelse = sub(node.test), sub(node.body), sub(node.orelse)
+            return _if(test, body, orelse, _names(node.body), _names(node.orelse))
         case ast.Compare():
             return _comparison(node, text, sub)
         case ast.Call(func=ast.Name(id="min" | "max" | "ceil_div" as name), keywords=[]):

@@ -152,7 +152,7 @@ class Region:
             # Only what earlier constraints let through: later ones may rest on them.
             kept = self._mask(constraint, {name: array[rows] for name, array in columns.items()})
             rows = rows[np.broadcast_to(kept, rows.shape)]
-        return [configs[row] for row in rows]
+        return [configs[row] for row in rows.tolist()]
 
     def _count(self, constraints: Sequence[Constraint]) -> int:
         last = self._eliminate(constraints)[-1]

@@ -1,0 +1,171 @@
+"""A batch: several problems on one device, with one pool of compilers and one worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from autotune import archs, assets, compile, device, gpu, settings, space
+from autotune.compile import Pool
+from autotune.errors import AutotuneError, DeviceError, ShapeError, StoreError, UsageError
+from autotune.measure import Worker
+from autotune.search.budget import Budget, effort
+from autotune.search.events import Finished, Listener, Planned, Report, Waiting, ignore
+from autotune.search.session import Session
+from autotune.search.setting import Setting
+from autotune.space import Space
+from autotune.store import Store
+from autotune.types import Device, Evidence, Problem
+
+DEFAULT_SHAPES = ("512x512x512", "1024x1024x1024", "2048x2048x2048", "4096x4096x4096")
+"""What a search without a shape works through."""
+
+_log = logging.getLogger("autotune")
+
+
+def search(
+    problems: Sequence[Problem],
+    *,
+    arch: int | None = None,
+    device_name: str | None = None,
+    budget: Budget | None = None,
+    effort_name: str = "normal",
+    seed: int = 0,
+    store: Store | str | Path | None = None,
+    compiler: str | None = None,
+    door: str | None = None,
+    cold: bool = True,
+    family_space: Space | None = None,
+    jobs: int | None = None,
+    argv: Sequence[str] = (),
+    listener: Listener = ignore,
+) -> list[Report]:
+    """Finds the best config of each problem and stores it.
+
+    Where a GPU of the architecture is present, candidates are compiled, verified, timed and
+    confirmed on it. Where none is, they are compiled and ranked by the model, and stored as
+    `predicted`. Every trial is stored as it ends; the same call goes on where an earlier one
+    stopped.
+
+    Args:
+        problems: All of one kernel family.
+        arch: Architecture, 75 for sm_75; None for that of the GPU that is present.
+        device_name: CUDA index or UUID of the GPU.
+        budget: Limits for each problem; those of the effort by default.
+        effort_name: `quick`, `normal` or `thorough`.
+        seed: Of every random choice.
+        store: An open store, its location, or None for the user's own.
+        compiler: `nvrtc` or `nvcc`; None for `AUTOTUNE_COMPILER`, else nvrtc.
+        door: `pycuda` or `cuda-bindings`; None for the first that works.
+        cold: Whether the L2 cache is emptied before each timed run.
+        family_space: Another space for the same templates.
+        jobs: Compiler processes at a time; None for `AUTOTUNE_JOBS`, else all CPUs, less one for
+            the measuring process.
+        listener: Told of everything that happens.
+
+    Returns:
+        A report for each problem, in their order. One that fails does not keep the others back.
+
+    Raises:
+        UsageError: no problem, problems of several families, an unknown effort.
+        DeviceError: `arch` is None and there is no GPU, or the named GPU is not there.
+        CompilerError: no compiler serves the architecture or the driver.
+        StoreError: the store cannot be opened or written.
+        KeyboardInterrupt: as it came; all that was tried is stored.
+    """
+    if not problems:
+        raise UsageError("there is nothing to search: no shape was given")
+    kernels = {problem.kernel for problem in problems}
+    if len(kernels) > 1:
+        raise UsageError(f"one search serves one kernel family, not {', '.join(sorted(kernels))}")
+    chosen_effort = effort(effort_name).limited(budget)
+    chosen_space = family_space or space.load(problems[0].kernel)
+    target, note = _target(arch, device_name, door)
+    chosen_compiler = compile.find(compiler)
+    compile.check(chosen_compiler, target.arch, target.driver)
+    if target.is_present:
+        space.device_limits(target.arch, target)
+    with ExitStack() as stack:
+        results = store if isinstance(store, Store) else stack.enter_context(Store.open(store))
+        listener(
+            Planned(
+                device=target,
+                compiler=chosen_compiler.label,
+                door=gpu.choose(door).name if target.is_present else "",
+                evidence=Evidence.measured if target.is_present else Evidence.predicted,
+                problems=problems,
+                store=str(results.place),
+                note=note,
+            )
+        )
+        processes = jobs or settings.jobs()
+        if target.is_present and jobs is None:
+            processes = max(1, processes - 1)
+        pool = stack.enter_context(Pool(chosen_compiler, jobs=processes))
+        worker = None
+        if target.is_present:
+            worker = stack.enter_context(
+                Worker(
+                    target,
+                    door=door,
+                    seed=seed,
+                    on_wait=lambda owner: listener(Waiting(owner=owner)),
+                )
+            )
+        setting = Setting(
+            device=target,
+            arch=target.arch,
+            compiler=chosen_compiler,
+            pool=pool,
+            worker=worker,
+            store=results,
+            space=chosen_space,
+            effort=chosen_effort,
+            seed=seed,
+            cold=cold,
+            ahead=2 * processes,
+            argv=argv,
+            git_sha=assets.revision(),
+            listener=listener,
+        )
+        return [_one(problem, setting) for problem in problems]
+
+
+def _target(arch: int | None, device_name: str | None, door: str | None) -> tuple[Device, str]:
+    """The GPU to use, or the typical one of an architecture that is not here, and why."""
+    if arch is not None:
+        archs.get(arch)
+    chosen = gpu.choose(door) if arch is None or device_name is not None else None
+    if chosen is not None:
+        return device.select(arch, device_name, chosen), ""
+    try:
+        return device.select(arch, None, gpu.choose(door)), ""
+    except DeviceError as error:
+        assert arch is not None
+        return archs.get(arch).typical, str(error)
+
+
+def _one(problem: Problem, setting: Setting) -> Report:
+    session = Session(problem, setting)
+    try:
+        _check_memory(problem, setting.device)
+        report = session.run()
+    except (StoreError, KeyboardInterrupt):
+        raise
+    except AutotuneError as error:
+        # One shape of a batch that cannot work must not cost the others.
+        _log.debug("search of %s failed", problem.key, exc_info=True)
+        report = session.failed(str(error))
+    setting.listener(Finished(report=report))
+    return report
+
+
+def _check_memory(problem: Problem, target: Device) -> None:
+    needed = sum(4 * operand.span_elements for operand in problem.operands)
+    if needed > target.memory_bytes:
+        raise ShapeError(
+            f"{problem.shape} needs {needed / 1e9:,.1f} GB for its matrices; {target.name} has "
+            f"{target.memory_bytes / 1e9:,.1f} GB"
+        )

@@ -1,0 +1,127 @@
+"""From configs to binaries of one problem, and the rows that the store keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+
+from autotune import render
+from autotune.analysis.occupancy import occupancy
+from autotune.search.setting import Setting
+from autotune.store import Trial, VariantRow
+from autotune.types import (
+    Binary,
+    Config,
+    Failure,
+    LaunchPlan,
+    Measurement,
+    Outcome,
+    Problem,
+    Stage,
+    Variant,
+)
+
+COMPILE_TIMEOUT_S = 30.0
+
+Compiling = Future[Binary | Failure]
+
+
+class Builder:
+    """Makes variants and binaries of one problem under a setting."""
+
+    def __init__(self, problem: Problem, setting: Setting) -> None:
+        self.problem = problem
+        self.setting = setting
+        self.template_sha256 = render.template_sha256(problem.kernel)
+
+    def trials(self) -> list[Trial]:
+        """The stored trials that still count here: same template, compiler, kind of evidence and
+        state of the cache."""
+        setting = self.setting
+        return [
+            trial
+            for trial in setting.store.trials(
+                self.problem, setting.device, self.template_sha256, setting.compiler.label
+            )
+            if self._counts(trial)
+        ]
+
+    def _counts(self, trial: Trial) -> bool:
+        """Whether a stored trial is of this kind of search: same evidence, same cache state."""
+        if self.setting.worker is None:
+            return trial.measurement.stage is Stage.predict
+        return (
+            trial.measurement.stage is Stage.search
+            and trial.measurement.cold_l2 == self.setting.cold
+        )
+
+    def plan(self, config: Config) -> LaunchPlan:
+        """The launches of a config."""
+        return self.setting.space.plan(config, self.problem, self.setting.arch)
+
+    def render(self, config: Config) -> Variant:
+        """The source of a config."""
+        return render.render(
+            self.problem, config, self.setting.arch, family_space=self.setting.space
+        )
+
+    def submit(self, variant: Variant) -> Future[Binary | Failure]:
+        """Starts compiling a variant."""
+        return self.setting.pool.submit(
+            variant.body, self.setting.arch, timeout_s=COMPILE_TIMEOUT_S
+        )
+
+    def compile_all(self, configs: Sequence[Config]) -> Iterator[tuple[Variant, Binary | Failure]]:
+        """Variants and binaries of configs in their order, all compilers busy."""
+        variants = [self.render(config) for config in configs]
+        futures = [self.submit(variant) for variant in variants]
+        try:
+            for variant, future in zip(variants, futures, strict=True):
+                yield variant, future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def refused(
+        self, variant: Variant, result: Binary | Failure, stage: Stage
+    ) -> Measurement | None:
+        """Why a variant is not worth a launch: it has no binary, or none of its blocks fits."""
+        cold = self.setting.cold
+        if isinstance(result, Failure):
+            return Measurement(
+                outcome=result.outcome, stage=stage, message=result.message, cold_l2=cold
+            )
+        for launch in variant.plan.launches:
+            resident = occupancy(
+                launch.threads,
+                result.registers,
+                launch.shared_bytes + result.static_shared_bytes,
+                self.setting.device,
+            )
+            if resident.blocks == 0:
+                return Measurement(
+                    outcome=Outcome.infeasible, stage=stage, message=resident.reason, cold_l2=cold
+                )
+        return None
+
+    def row(self, variant: Variant, result: Binary | Failure) -> VariantRow:
+        """What the store keeps of a variant."""
+        row = VariantRow(
+            config=variant.config,
+            arch=variant.arch,
+            template_sha256=variant.template_sha256,
+            source_sha256=variant.source_sha256,
+            compiler=self.setting.compiler.label,
+        )
+        if isinstance(result, Failure):
+            return row
+        shared = max(launch.shared_bytes for launch in variant.plan.launches)
+        return replace(
+            row,
+            registers=result.registers,
+            shared_bytes=shared + result.static_shared_bytes,
+            spill_bytes=result.spill_bytes,
+            stack_bytes=result.stack_bytes,
+            cubin_sha256=result.sha256,
+        )

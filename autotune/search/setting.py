@@ -1,0 +1,45 @@
+"""What all problems of a batch share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.compile import Compiler, Pool
+from autotune.measure import Worker
+from autotune.search.budget import Effort
+from autotune.search.events import Listener
+from autotune.space import Space
+from autotune.store import Store
+from autotune.types import Device, Evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Device, tools and wishes of a batch.
+
+    Attributes:
+        worker: None where nothing can be timed.
+        ahead: Candidates that are compiled ahead of the device.
+        git_sha: Commit of the checkout that runs; empty for an installed package.
+    """
+
+    device: Device
+    arch: int
+    compiler: Compiler
+    pool: Pool
+    worker: Worker | None
+    store: Store
+    space: Space
+    effort: Effort
+    seed: int
+    cold: bool
+    ahead: int
+    argv: Sequence[str]
+    git_sha: str
+    listener: Listener
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the answers of this batch rest on."""
+        return Evidence.predicted if self.worker is None else Evidence.measured
