@@ -5,9 +5,19 @@ and takes each candidate through load, verify, time and verify again (bench.py),
 stays from one candidate to the next (arena.py), with small kernels of its own (probe.py).
 """
 
+from autotune.measure.arena import require_memory
 from autotune.measure.jobs import AnyJob, Job, Limits, VendorJob
 from autotune.measure.lock import DeviceLock
 from autotune.measure.vendor import missing as vendor_missing
 from autotune.measure.worker import Worker
 
-__all__ = ["AnyJob", "DeviceLock", "Job", "Limits", "VendorJob", "Worker", "vendor_missing"]
+__all__ = [
+    "AnyJob",
+    "DeviceLock",
+    "Job",
+    "Limits",
+    "VendorJob",
+    "Worker",
+    "require_memory",
+    "vendor_missing",
+]

@@ -34,7 +34,7 @@ UNKNOWN = Conditions()
 # A kernel whose first run takes this many times the best, and longer than any first launch costs,
 # is not run again.
 _HOPELESS = 10.0
-_HOPELESS_NS = 1e6
+_HOPELESS_NS = 2e7
 _RECHECK_NS = 3e8
 _RESOLUTION_SHARE = 0.05
 _ROUND_SAMPLES = 3
@@ -194,7 +194,9 @@ class Bench:
     def _time(self, candidate: Candidate) -> tuple[list[float], bool]:
         self._tell("time", candidate.number)
         job, timer = candidate.job, self._timer
-        timer.warm_up(candidate.timed, candidate.first_ns, job.limits.warm_up_ms)
+        # The run of the FP64 check has warmed it up already.
+        rest_ms = job.limits.warm_up_ms - candidate.first_ns / 1e6
+        timer.warm_up(candidate.timed, candidate.first_ns, rest_ms)
         estimate = timer.sample(candidate.timed, 1, cold=job.cold)[0]
         answer = timer.measure(
             candidate.timed, max(estimate, 1.0), job.best_ns, cold=job.cold, limits=job.limits
@@ -234,7 +236,8 @@ class Bench:
         if job.limits.recheck_launches:
             # A race passes one check easily.
             # What is clearly slower is never the best, and passed once: it may go without.
-            affordable = max(int(_RECHECK_NS / max(median, 1.0)), 0 if truncated else 1)
+            affordable = int(_RECHECK_NS / max(median, 1.0))
+            affordable = min(affordable, 1) if truncated else max(affordable, 1)
             launches = min(job.limits.recheck_launches, affordable)
             for launch in range(launches):
                 arena.reset("exact")

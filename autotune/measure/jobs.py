@@ -21,7 +21,8 @@ class Limits:
         recheck_launches: Launches that are verified after timing.
         seconds: Least time that a kernel's job may take before its process is ended.
         seconds_per_best: Or this many times the best kernel's time, where that is more.
-        prepare_seconds: Time for making data and reference of a problem.
+        prepare_seconds: Time for making data and reference of a problem, or for loading the
+            vendor library.
     """
 
     warm_up_ms: float = 5.0

@@ -21,7 +21,7 @@ _WINDOW_NS = 100_000
 _MOST_LAUNCHES = 200
 _ENQUEUE_NS = 10_000
 _FIRST_BATCH = 3
-_BATCH = 8
+_BATCH = 4
 _IMPOSSIBLE = 0.95
 
 
@@ -94,9 +94,9 @@ class Timer:
         return self.sample(run, 1, cold=True)[0]
 
     def warm_up(self, run: Run, estimate_ns: float, warm_up_ms: float) -> None:
-        """Runs for about so long."""
+        """Runs for about so long; not at all for a time below zero."""
         count = math.ceil(warm_up_ms * 1e6 / max(estimate_ns, 1.0))
-        for _ in range(min(max(count, 1), 1000)):
+        for _ in range(min(count, 1000)):
             run()
         self._context.synchronize()
 

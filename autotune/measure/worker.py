@@ -28,7 +28,7 @@ from autotune.measure.child import (
     Setup,
     Step,
 )
-from autotune.measure.jobs import AnyJob
+from autotune.measure.jobs import AnyJob, VendorJob
 from autotune.measure.lock import DeviceLock, Waiting, logger
 from autotune.types import Device, Measurement, Outcome
 
@@ -178,9 +178,10 @@ class Worker:
         while True:
             job = request.jobs[step.job]
             is_ours = step.name == "prepare"
-            limit_s = (
-                job.limits.prepare_seconds if is_ours else job.limits.kernel_seconds(job.best_ns)
-            )
+            limit_s = job.limits.kernel_seconds(job.best_ns)
+            # The vendor library is some hundred megabytes, read from disk at its first use.
+            if is_ours or (step.name == "load" and isinstance(job, VendorJob)):
+                limit_s = job.limits.prepare_seconds
             try:
                 message = child.receive(limit_s)
             except TimeoutError:

@@ -169,7 +169,7 @@ def test_a_slow_kernel_is_cut_early(fake_bench: Bench) -> None:
     slower = fake_bench.measure(job(ns=1.6e6, best_ns=1e6))
     assert (slower.outcome, slower.truncated, slower.samples) == (Outcome.ok, True, 3)
     near = fake_bench.measure(job(ns=1.4e6, best_ns=1e6))
-    assert (near.outcome, near.truncated, near.samples) == (Outcome.ok, False, 11)
+    assert (near.outcome, near.truncated, near.samples) == (Outcome.ok, False, 7)
 
 
 def test_a_hopeless_kernel_runs_once(fake_bench: Bench, context: FakeContext) -> None:
@@ -191,7 +191,7 @@ def test_the_flush_lies_outside_of_the_events(fake_bench: Bench, context: FakeCo
     warm = sum(count == timing.flush_bytes(DEVICE.l2_bytes) for _, count in context.filled)
     fake_bench.measure(job(ns=1e6, cold=True))
     cold = sum(count == timing.flush_bytes(DEVICE.l2_bytes) for _, count in context.filled) - warm
-    assert cold == warm + 1 + 11, "one before the estimate and one before each sample"
+    assert cold == warm + 1 + 7, "one before the estimate and one before each sample"
 
 
 def test_the_mode_is_kept_with_the_row(fake_bench: Bench) -> None:
@@ -237,9 +237,9 @@ def timed(
 
 def test_noise_asks_for_more_samples(context: FakeContext, monkeypatch: pytest.MonkeyPatch) -> None:
     steady = timed(context, monkeypatch, [1e5] * 100, Limits())
-    assert len(steady) == 11
+    assert len(steady) == 7
     noisy = timed(context, monkeypatch, [1e5, 1.02e5] * 50, Limits())
-    assert 11 < len(noisy) < 60 and timing.half_width(noisy) > 0
+    assert 7 < len(noisy) < 60 and timing.half_width(noisy) > 0
     wild = timed(context, monkeypatch, [1e5, 2e5] * 50, Limits())
     assert len(wild) == 60, "but never more than the most"
 
