@@ -107,8 +107,8 @@ def test_an_unknown_entry_is_named_by_the_driver(context: gpu.Context, live: Dev
         module.kernel("absent")
     assert caught.value.name == "CUDA_ERROR_NOT_FOUND"
     with pytest.raises(DriverError) as caught:
-        context.load(b"\x7fELF no cubin")
-    assert caught.value.name in {"CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_INVALID_SOURCE"}
+        context.load(b"no cubin\0")
+    assert caught.value.name.startswith("CUDA_ERROR_INVALID_")
 
 
 def test_both_doors_give_the_same_result_in_the_same_time(live: Device) -> None:
