@@ -184,8 +184,7 @@ def _comparison(node: ast.Compare, text: str, sub: Callable[[ast.expr], Closure]
             if not isinstance(right, ast.Tuple | ast.List):
                 raise SpaceError(f"`in` needs a list of values in the expression {text!r}")
             members = [_binary(operator.eq, sub(left), sub(member)) for member in right.elts]
-            empty = [frozenset[str]()] * len(members)
-            found = _or(members, [_names(left) | names for names in empty])
+            found = _or(members, [_names(left) | _names(member) for member in right.elts])
             checks.append(found if isinstance(op, ast.In) else _inverse(found))
         elif type(op) in _COMPARE:
             checks.append(_binary(_COMPARE[type(op)], sub(left), sub(right)))

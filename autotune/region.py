@@ -76,13 +76,24 @@ class Region:
     def _steps(self) -> list[_Step]:
         return self._eliminate(self.space.constraints)
 
-    def removed(self) -> list[tuple[Constraint, int, int]]:
-        """For each constraint, how many raw points break it, and how many break nothing else."""
-        rows = []
+    def removed(self, *, alone: bool = False) -> list[tuple[Constraint, int, int | None]]:
+        """What each constraint costs.
+
+        Args:
+            alone: Also count the points that would be valid without it, which takes seconds for
+                each constraint of a large space.
+
+        Returns:
+            Each constraint, how many raw points break it, and how many break nothing else.
+        """
+        rows: list[tuple[Constraint, int, int | None]] = []
         for constraint in self.space.constraints:
-            others = [other for other in self.space.constraints if other is not constraint]
-            keep, without = self._count([constraint]), self._count(others)
-            rows.append((constraint, self.space.raw_size - keep, without - self.size))
+            broken = self.space.raw_size - self._count([constraint])
+            spared = None
+            if alone:
+                others = [other for other in self.space.constraints if other is not constraint]
+                spared = self._count(others) - self.size
+            rows.append((constraint, broken, spared))
         return rows
 
     def unrank(self, numbers: Iterable[int]) -> list[Config]:

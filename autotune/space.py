@@ -390,7 +390,8 @@ class _Reader:
             if name not in presets:
                 raise self.fail(f"starts names {name!r}, which is not a preset")
         for name in space.adaptable:
-            space.parameter(name)
+            if name not in {parameter.name for parameter in parameters}:
+                raise self.fail(f"adaptable names {name!r}, which is not a parameter")
         object.__setattr__(space, "presets", presets)
         return space
 
