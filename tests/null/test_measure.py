@@ -200,7 +200,8 @@ def test_the_mode_is_kept_with_the_row(fake_bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("l2_mib", "flush_mib"), [(0, 8), (2, 8), (4, 8), (50, 100), (60, 120), (256, 512), (1024, 512)]
+    ("l2_mib", "flush_mib"),
+    [(0, 32), (2, 32), (4, 32), (50, 100), (60, 120), (256, 512), (1024, 512)],
 )
 def test_the_flush_follows_the_cache(l2_mib: int, flush_mib: int) -> None:
     assert timing.flush_bytes(l2_mib * 2**20) == flush_mib * 2**20

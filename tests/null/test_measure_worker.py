@@ -71,6 +71,9 @@ def test_one_process_serves_many_jobs(worker: Worker) -> None:
         outcome = worker.measure(job(fault)).outcome
         assert outcome == {"": "ok", "load": "launch_error"}.get(fault, "wrong_result")
     assert (worker.starts, worker.door) == (1, "fake")
+    child = worker._child
+    assert child is not None
+    assert os.getpgid(child._process.pid) != os.getpgid(0), "Ctrl-C does not reach it"
 
 
 @pytest.mark.parametrize(
