@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from autotune import archs, problems, storefile
+from autotune import archs, problems, storefile, templates
 from autotune.errors import AutotuneError, NotFoundError, StoreError, UsageError
 from autotune.reader import FileReader, Reader, Row, ServerReader
 from autotune.tiers import Candidate, Question, candidates
@@ -118,7 +118,8 @@ def lookup(
         arch: Architecture in any spelling; may be left out when `device` is given.
         device: The model of GPU; without one, every model of `arch` counts.
         store: Path, URL or open store; None for the user's own.
-        template_sha256: Digest of the current template; rows of others are stale.
+        template_sha256: Digest of the template that will render the config; rows of others are
+            stale. None for the installed one.
         strict: Only `exact` and not stale will do.
         **options: Further fields of the problem, for example `layout="tn"`.
 
@@ -131,7 +132,13 @@ def lookup(
         problem = family.parse(f"{m}x{n}x{k}", **options)
     except TypeError as error:
         raise UsageError(f"{kernel} has no such option: {error}") from None
-    found = answer(problem, arch=arch, device=device, store=store, template_sha256=template_sha256)
+    found = answer(
+        problem,
+        arch=arch,
+        device=device,
+        store=store,
+        template_sha256=template_sha256 or templates.sha256(kernel),
+    )
     if strict and (found.match is not Match.exact or found.stale):
         raise NotFoundError(f"{problem.key} is not tuned: {found.reason}")
     return found
@@ -152,6 +159,7 @@ def answer(
     A store that is missing, damaged or of another schema costs a warning, not the answer.
 
     Args:
+        template_sha256: As for `lookup`, but None compares nothing.
         check: In place of the search space's own rules.
         default: In place of the search space's own start.
     """

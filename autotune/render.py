@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from functools import cache
 
 import jinja2
 
-from autotune import assets, space
+from autotune import assets, space, templates
 from autotune.errors import TemplateError
 from autotune.space import Space
 from autotune.types import Config, Problem, Variant
@@ -38,7 +37,7 @@ def render(
     except jinja2.TemplateError as error:
         raise TemplateError(f"the template of {problem.kernel} fails: {error}") from error
     body = _tidy(text)
-    digest = template_sha256(problem.kernel)
+    digest = templates.sha256(problem.kernel)
     return Variant(
         problem=problem,
         config=config,
@@ -48,25 +47,6 @@ def render(
         template_sha256=digest,
         plan=chosen.plan(config, problem, arch),
     )
-
-
-@cache
-def template_sha256(kernel: str) -> str:
-    """Digest of all that turns a config of the family into code.
-
-    The family's templates, the primitives, and the derived values and launch rule of its space
-    file. Values, constraints and presets are not part of it: they say which configs are tried.
-    """
-    digest = hashlib.sha256()
-    folder = assets.folder("templates")
-    for file in sorted([*(folder / kernel).iterdir(), *(folder / "primitives").iterdir()]):
-        digest.update(f"{file.relative_to(folder)}\0".encode() + file.read_bytes() + b"\0")
-    family_space = space.load(kernel)
-    rules = {entry.name: entry.value.text for entry in family_space.derived}
-    launch = family_space.launch
-    rules["launch"] = " ".join(e.text for e in (*launch.grid, *launch.block, launch.shared_bytes))
-    digest.update(json.dumps(rules, sort_keys=True).encode())
-    return digest.hexdigest()
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from autotune import render
+from autotune import render, templates
 from autotune.analysis.occupancy import occupancy
 from autotune.search.setting import Setting
 from autotune.store import Trial, VariantRow
@@ -33,7 +33,7 @@ class Builder:
     def __init__(self, problem: Problem, setting: Setting) -> None:
         self.problem = problem
         self.setting = setting
-        self.template_sha256 = render.template_sha256(problem.kernel)
+        self.template_sha256 = templates.sha256(problem.kernel)
 
     def trials(self) -> list[Trial]:
         """The stored trials that still count here: same template, compiler, kind of evidence and

@@ -427,7 +427,14 @@ def test_usage(path: Path) -> None:
 def test_strict_raises_what_is_not_tuned_and_misses_are_listed(path: Path) -> None:
     config = space.load("sgemm").default(cube(1024), 75)
     tune_real(path, cube(1024), config)
-    assert lookup(1024, 1024, 1024, arch="sm_75", store=path, strict=True).config == config
+    found = lookup(
+        1024, 1024, 1024, arch="sm_75", store=path, template_sha256=TEMPLATE, strict=True
+    )
+    assert found.config == config and not found.stale
+    # The installed template is another one, so the row is stale unless told otherwise.
+    assert lookup(1024, 1024, 1024, arch=75, store=path).stale
+    with pytest.raises(NotFoundError, match="another version of the template"):
+        lookup(1024, 1024, 1024, arch=75, store=path, strict=True)
     with pytest.raises(NotFoundError, match="1032x1032x1032/nn is not tuned: measured for"):
         lookup(1032, 1032, 1032, arch=75, store=path, strict=True)
     assert "sgemm/1032x1032x1032/nn" in misses()
