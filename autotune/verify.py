@@ -7,9 +7,10 @@ integer below 2^24 and exact in FP32: the result must equal the reference bit fo
 element, and so must the padding and the guard zones around it. A race, a dropped term or a slip of
 an index cannot hide behind a tolerance.
 
-*FP64.* Normal random data against FP64 with the problem's own error bound: what integers cannot
-show, such as operands cut to TF32 on the way. Large problems are compared on random rows, since
-the exact check has seen every element.
+*FP64.* Normal random data against FP64 with the problem's own error bound for every element, and a
+tighter one for all together: the bound holds for the worst order of the worst data and grows with
+the length of the sums, so that long ones would let operands cut to TF32 pass; the norm of the error
+does not. Large problems are compared on random rows, since the exact check has seen every element.
 
 The exact reference of a large problem costs as much as the problem. Where output rows depend on
 their own slice of an input (`Problem.row_axes`), only some hundred distinct slices are drawn and
@@ -136,12 +137,26 @@ class Case:
         expected: (batch, rows, columns) of the output, or of its `rows`.
         bound: Largest allowed |error|, of the same shape; 0 where equality is asked for.
         rows: The output rows that `expected` holds; None for all.
+        norm_share: Largest allowed |error| / |bound|, both as Euclidean norms over all elements.
     """
 
     inputs: Mapping[str, np.ndarray]
     expected: np.ndarray
     bound: np.ndarray
     rows: np.ndarray | None = None
+    norm_share: float = math.inf
+
+
+def norm_share(depth: int) -> float:
+    """How far below the bound FP32 sums of normal products stay together, in any order.
+
+    Rounding errors of a running sum add up like a random walk, to 0.28 * 2^-24 * depth for the
+    plainest order and less for others; the bound is 2^-24 * depth * (0.64 * depth). Fourteen times
+    what is typical still tells FP32 from TF32 up to a million products. Short sums are held by the
+    bound of each element.
+    """
+    root = math.sqrt(depth)
+    return (4 * root + 8) / (0.64 * root * (depth + 3))
 
 
 def integer_range(depth: int, scale: float) -> tuple[int, float]:
@@ -208,17 +223,18 @@ def random_case(problem: Problem, seed: int) -> Case:
         for operand in _read(problem)
     }
     written = output(problem)
+    share = norm_share(_depth(problem))
     count = _affordable_rows(problem, _BOUNDED_REFERENCE_FLOPS, least=16)
     if count == written.rows:
         expected, bound = problem.reference(inputs, problem.scalars)
-        return Case(inputs=inputs, expected=expected, bound=bound)
+        return Case(inputs=inputs, expected=expected, bound=bound, norm_share=share)
     rows = np.sort(generator.choice(written.rows, count, replace=False))
     few = {
         name: np.take(values, rows, problem.row_axes[name]) if name in problem.row_axes else values
         for name, values in inputs.items()
     }
     expected, bound = problem.reference(few, problem.scalars)
-    return Case(inputs=inputs, expected=expected, bound=bound, rows=rows)
+    return Case(inputs=inputs, expected=expected, bound=bound, rows=rows, norm_share=share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +243,7 @@ class Comparison:
 
     Attributes:
         compared: Elements looked at.
-        wrong: Elements off by more than allowed, or not a number.
+        wrong: Elements off by more than allowed, or not a number; all, when it is their norm.
         max_error: Largest |error| / allowed; infinite where a number is missing or, in an exact
             comparison, wrong.
         message: Empty when all are right; else how many and the first of them.
@@ -259,11 +275,14 @@ def compare(result: np.ndarray, case: Case) -> Comparison:
             message=f"the result has shape {result.shape}, expected is {expected.shape}",
         )
     wrong, worst, message = 0, 0.0, ""
+    error_squared = bound_squared = 0.0
     for batch, start, found, wanted, allowed in _blocks(result, case):
         error = np.abs(found.astype(np.float64) - wanted)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(error == 0.0, 0.0, error / allowed)
         ratio[np.isnan(ratio)] = math.inf
+        error_squared += float(np.vdot(error, error))
+        bound_squared += float(np.sum(np.square(allowed)))
         bad = ratio > 1.0
         worst = max(worst, float(ratio.max(initial=0.0)))
         if not wrong and bad.any():
@@ -278,6 +297,12 @@ def compare(result: np.ndarray, case: Case) -> Comparison:
         wrong += int(np.count_nonzero(bad))
     if wrong:
         message = f"{wrong} of {expected.size} elements are wrong, {message}"
+    elif error_squared > case.norm_share**2 * bound_squared:
+        wrong = expected.size
+        message = (
+            f"the errors together are {math.sqrt(error_squared / bound_squared):.2g} of their "
+            f"bound, beyond {case.norm_share:.2g} for FP32: operands or sums lost digits (TF32?)"
+        )
     return Comparison(compared=expected.size, wrong=wrong, max_error=worst, message=message)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -353,6 +356,32 @@ def test_an_absent_vendor_library_says_why(
         Outcome.infeasible,
         vendor_missing(PROBLEM),
     )
+
+
+def test_tf32_and_emulation_are_off_where_the_library_looks() -> None:
+    code = (
+        "import ctypes\n"
+        "from autotune.measure import vendor\n"
+        "vendor.forbid_shortcuts()\n"
+        "libc = ctypes.CDLL(None)\n"
+        "libc.getenv.restype = ctypes.c_char_p\n"
+        "for name in (b'NVIDIA_TF32_OVERRIDE', b'CUBLAS_EMULATE_SINGLE_PRECISION',\n"
+        "             b'CUBLAS_EMULATION_STRATEGY'):\n"
+        "    print(libc.getenv(name))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={
+            **os.environ,
+            "NVIDIA_TF32_OVERRIDE": "1",
+            "CUBLAS_EMULATE_SINGLE_PRECISION": "1",
+            "CUBLAS_EMULATION_STRATEGY": "eager",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["b'0'", "b'0'", "None"]
 
 
 class Cublas:

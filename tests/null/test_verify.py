@@ -165,15 +165,43 @@ def test_the_bound_grows_with_k_and_with_the_operands(k: int, low: float) -> Non
         assert verify.compare(dropped, case).wrong > 0
 
 
-def test_operands_cut_to_tf32_fail_the_fp64_check() -> None:
-    problem = sgemm(64, 64, 1024)
+@pytest.mark.parametrize("k", [1, 16, 1024, 65536, 2**20])
+def test_operands_cut_to_tf32_fail_the_fp64_check(k: int) -> None:
+    problem = sgemm(4, 4, k)
     case = verify.random_case(problem, 0)
     cut = {
         name: (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
         for name, values in case.inputs.items()
     }
     result = problem.reference(cut, problem.scalars)[0].astype(np.float32)
-    assert not verify.compare(result, case).is_right
+    found = verify.compare(result, case)
+    assert not found.is_right
+    if k >= 65536:
+        assert found.max_error < 1, "the bound of each element alone lets it pass"
+        assert "of their bound, beyond" in found.message
+
+
+def test_a_result_that_cancels_is_no_reason_to_fail() -> None:
+    # One element in twenty is this close to zero, where the error is large beside the result.
+    problem = sgemm(1, 1, 16384)
+    failed = 0
+    for seed in range(60):
+        case = verify.random_case(problem, seed)
+        products = case.inputs["a"].ravel() * case.inputs["b"].ravel()
+        one_by_one = np.cumsum(products, dtype=np.float32)[-1:].reshape(1, 1, 1)
+        failed += not verify.compare(one_by_one, case).is_right
+    assert failed == 0
+
+
+@pytest.mark.parametrize("k", [1, 16, 1024, 65536])
+@pytest.mark.parametrize("options", [{}, {"beta_zero": False}])
+def test_plain_fp32_sums_stay_far_below_the_norm_bound(k: int, options: dict[str, object]) -> None:
+    problem = sgemm(6, 6, k, **options)
+    case = verify.random_case(problem, 0)
+    result = fp32_product(problem, case)
+    assert verify.compare(result, case).is_right
+    error = np.linalg.norm(result - case.expected) / np.linalg.norm(case.bound)
+    assert error < case.norm_share / 4
 
 
 @pytest.mark.parametrize("alignment", [16, 8, 4])
