@@ -253,6 +253,8 @@ def _if(
         import numpy as np
 
         chosen = _truth(chosen)
+        if len(chosen) == 0:
+            return chosen.astype(np.int64)
         parts = []
         for rows, branch, names in (
             (chosen.nonzero()[0], body, body_names),

@@ -85,7 +85,7 @@ class Space:
     constraints: tuple[Constraint, ...]
     presets: Mapping[str, Config]
     starts: tuple[str, ...]
-    """presets that a search begins with, the arch's default first"""
+    """presets that a search begins with"""
     adaptable: tuple[str, ...]
     """parameters that may be lowered to make a preset fit a problem"""
     launch: LaunchRule
@@ -200,23 +200,9 @@ class Space:
         return None
 
     def start_configs(self, problem: Problem, arch: int) -> list[Config]:
-        """The presets that a search begins with, fitted to the problem; those that cannot are out.
-
-        The first is the default of the architecture.
-        """
+        """The presets that a search begins with, fitted to the problem; those that cannot are out."""
         fitted = [self.fitted(self.presets[name], problem, arch) for name in self.starts]
         return list(dict.fromkeys(config for config in fitted if config is not None))
-
-    def default(self, problem: Problem, arch: int) -> Config:
-        """The config to use when nothing is known.
-
-        Raises:
-            InfeasibleError: no start preset can serve the problem.
-        """
-        configs = self.start_configs(problem, arch)
-        if not configs:
-            raise InfeasibleError(f"no start preset of {self.path} serves {problem.key}")
-        return configs[0]
 
     def plan(self, config: Config, problem: Problem, arch: int) -> LaunchPlan:
         """The launches of a config."""

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Literal
 
 from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Access = Literal["load", "store"]
 
@@ -104,6 +105,9 @@ def wavefronts_of_many(
         UsageError: as `wavefronts` does, or an array of another shape or of a type that is not
             an integer.
     """
+    # Late: a look-up's default rests on this module, and is not to wait for NumPy.
+    import numpy as np
+
     _check(width_bytes, access)
     if (
         byte_offsets.ndim != 2

@@ -8,6 +8,7 @@ stays from one candidate to the next (arena.py), with small kernels of its own (
 from autotune.measure.arena import require_memory
 from autotune.measure.jobs import AnyJob, Job, Limits, VendorJob
 from autotune.measure.lock import DeviceLock
+from autotune.measure.vendor import library as vendor_library
 from autotune.measure.vendor import missing as vendor_missing
 from autotune.measure.worker import Worker
 
@@ -19,5 +20,6 @@ __all__ = [
     "VendorJob",
     "Worker",
     "require_memory",
+    "vendor_library",
     "vendor_missing",
 ]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,6 +37,16 @@ def missing(problem: Problem) -> str | None:
     if find_spec("cupy") is None:
         return "cuBLAS is not timed: CuPy is not installed (pip install cupy-cuda13x)"
     return None
+
+
+def library(problem: Problem) -> tuple[str, str]:
+    """Name and version of the library that `prepare` calls; the version is empty where no package
+    tells it."""
+    name, packages = _LIBRARIES[problem.kernel]
+    for package in packages:
+        with suppress(metadata.PackageNotFoundError):
+            return name, metadata.version(package)
+    return name, ""
 
 
 def prepare(problem: Problem, values: Values, device: Device) -> Callable[[], None]:
@@ -87,3 +98,4 @@ def _sgemm(problem: Problem, values: Values, device: Device) -> Callable[[], Non
 
 
 _CALLS: dict[str, Callable[[Problem, Values, Device], Callable[[], None]]] = {"sgemm": _sgemm}
+_LIBRARIES = {"sgemm": ("cublas", ("nvidia-cublas", "nvidia-cublas-cu12"))}

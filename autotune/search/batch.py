@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from autotune import archs, assets, compile, device, gpu, settings, space
+from autotune import archs, assets, compile, device, gpu, settings, space, verify
 from autotune.compile import Pool
 from autotune.errors import AutotuneError, DeviceError, ShapeError, StoreError, UsageError
 from autotune.measure import Worker
@@ -163,9 +163,9 @@ def _one(problem: Problem, setting: Setting) -> Report:
 
 
 def _check_memory(problem: Problem, target: Device) -> None:
-    needed = sum(4 * operand.span_elements for operand in problem.operands)
+    needed = verify.needed_bytes(problem)
     if needed > target.memory_bytes:
         raise ShapeError(
-            f"{problem.shape} needs {needed / 1e9:,.1f} GB for its matrices; {target.name} has "
+            f"{problem.shape} needs {needed / 1e9:,.1f} GB to be verified and timed; {target.name} has "
             f"{target.memory_bytes / 1e9:,.1f} GB"
         )

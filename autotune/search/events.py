@@ -115,6 +115,7 @@ class Report:
         counts: Trials by outcome, the resumed ones included.
         messages: The commonest message of each failing outcome.
         message: Why it failed, or why there is no vendor time.
+        notes: What should make the reader careful: clocks that moved, a suspect reference.
     """
 
     problem: Problem
@@ -129,6 +130,7 @@ class Report:
     messages: Mapping[Outcome, str] = field(default_factory=dict)
     seconds: float = 0.0
     message: str = ""
+    notes: Sequence[str] = ()
 
     @property
     def tflops(self) -> float | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.measure import AnyJob, Job, VendorJob, Worker, vendor_missing
+from autotune import defaults
+from autotune.measure import AnyJob, Job, VendorJob, Worker, vendor_library, vendor_missing
 from autotune.search.builder import Builder
 from autotune.search.events import Confirmed, Confirming, Finalist
 from autotune.store import VariantRow
-from autotune.types import Binary, Config, LaunchPlan, Measurement, Stage
+from autotune.types import Binary, Config, LaunchPlan, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,8 @@ def hold(run_id: int, builder: Builder, worker: Worker) -> Verdict:
     vendor_ns = None
     if no_vendor is None:
         vendor = measurements[-1]
-        setting.store.record(run_id, _vendor_row(vendor, setting.arch), vendor)
+        row = VariantRow.vendor(*vendor_library(problem), setting.arch)
+        setting.store.record(run_id, row, vendor)
         rows.append(Finalist(role="vendor", config=None, measurement=vendor))
         vendor_ns = vendor.median_ns
         if not vendor.is_ok:
@@ -85,8 +87,7 @@ def entrants(builder: Builder) -> dict[Config, str]:
     incumbent = setting.store.best(problem, setting.device)
     if incumbent is not None and incumbent["template_sha256"] == builder.template_sha256:
         roles[Config.from_json(str(incumbent["config_json"]))] = "incumbent"
-    for config in setting.space.start_configs(problem, setting.arch)[:1]:
-        roles.setdefault(config, "default")
+    roles.setdefault(defaults.default(problem, setting.device, setting.space), "default")
     timed = [
         (trial.measurement.median_ns, trial.id, trial)
         for trial in builder.trials()
@@ -108,8 +109,3 @@ def entrants(builder: Builder) -> dict[Config, str]:
         for config, role in roles.items()
         if setting.space.is_valid(config, problem, setting.arch)
     }
-
-
-def _vendor_row(measurement: Measurement, arch: int) -> VariantRow:
-    library, _, version = measurement.door.partition(" ")
-    return VariantRow.vendor(library, version, arch)

@@ -37,6 +37,9 @@ PRIOR_STARTS = 16
 """Points that the model chooses for the beginning of a measured search."""
 SEARCH_SHARE = 0.85
 """Part of a time budget in which points are tried; the rest is left to the finals."""
+SUSPECT_RESULTS = 5
+CLOCK_SHARE = 0.95
+"""Clocks that differ by more than this are worth a warning."""
 
 
 @dataclass(slots=True)
@@ -49,9 +52,12 @@ class _Progress:
     best_ns: float | None = None
     since_best: int = 0
     number: int = 0
+    clocks_mhz: list[int] = field(default_factory=list)
 
     def add(self, config: Config, measurement: Measurement, time_ns: float | None) -> None:
         self.number += 1
+        if measurement.conditions.sm_clock_mhz:
+            self.clocks_mhz.append(measurement.conditions.sm_clock_mhz)
         self.since_best += 1
         self.counts[measurement.outcome] += 1
         if not measurement.is_ok:
@@ -59,6 +65,22 @@ class _Progress:
             messages[measurement.message] += 1
         elif time_ns is not None and (self.best_ns is None or time_ns < self.best_ns):
             self.best, self.best_ns, self.since_best = config, time_ns, 0
+
+    def notes(self) -> list[str]:
+        """What should make the reader of a result careful."""
+        notes = []
+        wrong, ok = self.counts[Outcome.wrong_result], self.counts[Outcome.ok]
+        if wrong >= SUSPECT_RESULTS and wrong > 4 * ok:
+            notes.append(
+                f"{wrong} of {wrong + ok} kernels gave a wrong result: suspect the device or the "
+                "reference before the kernels"
+            )
+        if self.clocks_mhz and min(self.clocks_mhz) < CLOCK_SHARE * max(self.clocks_mhz):
+            notes.append(
+                f"the SM clock moved between {min(self.clocks_mhz)} and {max(self.clocks_mhz)} MHz "
+                "while candidates were timed; only the confirm round compares them fairly"
+            )
+        return notes
 
 
 class Session:
@@ -319,4 +341,5 @@ class Session:
                 for outcome, messages in self._progress.messages.items()
             },
             seconds=self._elapsed(),
+            notes=self._progress.notes(),
         )

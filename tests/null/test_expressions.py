@@ -118,3 +118,9 @@ def test_arrays_agree_with_single_values(text, rows):
     if text.endswith("or z"):  # Python's `or` gives the value, arrays give its truth
         alone = [bool(value) for value in alone]
     assert np.broadcast_to(np.asarray(together), len(rows)).tolist() == alone
+
+
+@pytest.mark.parametrize("text", _TEXTS)
+def test_no_candidates_are_no_values(text):
+    none = np.array([], dtype=np.int64)
+    assert len(np.atleast_1d(Expression(text)({"x": none, "y": none, "z": none}))) == 0

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from store_helpers import COMPILER, T4, TEMPLATE, config, cube, live, timed, tune, variant
 
-from autotune import archs, space, storefile, tiers
+from autotune import archs, defaults, space, storefile, tiers
 from autotune.errors import InfeasibleError, NotFoundError, ShapeError, UsageError
 from autotune.lookup import Answer, answer, lookup, misses
 from autotune.problems.sgemm import Sgemm
@@ -320,7 +320,7 @@ def tune_real(path: Path, problem: Sgemm, config: Config) -> None:
 
 
 def test_the_search_space_checks_what_is_served(path: Path) -> None:
-    config = space.load("sgemm").default(cube(1024), 75)
+    config = defaults.default(cube(1024), archs.get(75).typical)
     tune_real(path, cube(1024), config)
     assert lookup(1024, 1024, 1024, arch=75, store=path).config == config
     near = lookup(1000, 1000, 1000, arch=75, store=path)
@@ -335,7 +335,7 @@ def test_the_search_space_checks_what_is_served(path: Path) -> None:
 
 
 def test_a_row_that_breaks_a_rule_of_the_space_is_not_served(path: Path) -> None:
-    config = space.load("sgemm").default(cube(1024), 75).but(no_such_parameter=1)
+    config = defaults.default(cube(1024), archs.get(75).typical).but(no_such_parameter=1)
     tune_real(path, cube(1024), config)
     found = lookup(1024, 1024, 1024, arch=75, store=path)
     assert found.match is Match.arch_default
@@ -425,7 +425,7 @@ def test_usage(path: Path) -> None:
 
 
 def test_strict_raises_what_is_not_tuned_and_misses_are_listed(path: Path) -> None:
-    config = space.load("sgemm").default(cube(1024), 75)
+    config = defaults.default(cube(1024), archs.get(75).typical)
     tune_real(path, cube(1024), config)
     found = lookup(
         1024, 1024, 1024, arch="sm_75", store=path, template_sha256=TEMPLATE, strict=True

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune import archs, space
+from autotune import archs, defaults, space
 from autotune.errors import InfeasibleError, SpaceError
 from autotune.problems import family
 from autotune.region import Region
@@ -139,7 +139,7 @@ def test_fitted_lowers_what_may_be_lowered(tmp_path, problem):
     tiny = load(tmp_path, TINY)
     assert tiny.fitted(tiny.preset("one"), problem, 75) == tiny.preset("one").but(b=2)
     assert tiny.fitted(tiny.preset("one").but(a=3, c="y"), problem, 75) is None
-    assert tiny.default(problem, 75) == tiny.preset("one").but(b=2)
+    assert tiny.start_configs(problem, 75) == [tiny.preset("one").but(b=2)]
 
 
 def test_plan(tmp_path, problem):
@@ -210,8 +210,18 @@ def test_a_constraint_that_divides_by_zero_is_named(tmp_path, problem):
 )
 def test_every_shape_has_a_default(shape, arch):
     shipped, problem = space.load("sgemm"), family("sgemm").parse(shape)
-    config = shipped.default(problem, arch)
+    config = defaults.default(problem, archs.get(arch).typical)
     assert shipped.is_valid(config, problem, arch)
+
+
+def test_the_default_suits_the_size():
+    # A tile of 128 x 256 gives a small problem to a handful of SMs.
+    h200 = archs.get(90).typical
+    tiles = {
+        shape: defaults.default(family("sgemm").parse(shape), h200)["block_n"]
+        for shape in ("256x256x256", "8192x8192x8192")
+    }
+    assert tiles["256x256x256"] <= 32 and tiles["8192x8192x8192"] >= 128
 
 
 def test_the_seed_presets_are_valid_as_they_stand():
