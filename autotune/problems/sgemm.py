@@ -20,7 +20,8 @@ FLOAT_BYTES = 4
 UNIT_ROUNDOFF = 2.0**-24
 """Of FP32."""
 
-_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)", re.ASCII | re.IGNORECASE)
+_SIZE = r"(\d{1,99}(?:e\d{1,2})?)"
+_SHAPE = re.compile(f"{_SIZE}x{_SIZE}x{_SIZE}", re.ASCII | re.IGNORECASE)
 LIMIT = 2**31 - 1024
 """Largest size: a kernel's 32-bit row and column numbers may pass it by one tile."""
 
@@ -101,11 +102,14 @@ class Sgemm(Problem):
 
     @classmethod
     def parse(cls, shape: str, **options: object) -> Sgemm:
-        """The product of sizes written `MxNxK`; `options` are further fields of the class."""
+        """The product of sizes written `MxNxK`; `options` are further fields of the class.
+
+        A size may have a power of ten: `1e3` is 1000.
+        """
         match = _SHAPE.fullmatch(shape.strip())
         if match is None:
             raise ShapeError(f"{shape!r} is not a shape; write MxNxK, for example 2048x2048x2048")
-        m, n, k = (int(text) for text in match.groups())
+        m, n, k = (_size(text) for text in match.groups())
         return cls(m=m, n=n, k=k, **cast(dict[str, Any], options))
 
     @property
@@ -201,6 +205,10 @@ class Sgemm(Problem):
     def row_axes(self) -> Mapping[str, int]:
         return {"a": 1 if self.layout[0] == "n" else 2, "c": 1}
 
+    @property
+    def column_axes(self) -> Mapping[str, int]:
+        return {"b": 2 if self.layout[1] == "n" else 1, "c": 2}
+
     def columns(self) -> Mapping[str, int | str]:
         return {
             "m": self.m,
@@ -249,6 +257,11 @@ class Sgemm(Problem):
             magnitude = magnitude + abs(beta) * np.abs(c)
         steps = (self.k + 3) * UNIT_ROUNDOFF
         return value, steps / (1 - steps) * magnitude
+
+
+def _size(text: str) -> int:
+    digits, _, power = text.lower().partition("e")
+    return int(digits) * 10 ** int(power or 0)
 
 
 def _vector_limit(operand: Operand) -> int:

@@ -1,0 +1,112 @@
+"""What commands share: how architectures, durations and problems are given."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from autotune import api, archs, problems
+from autotune.errors import ArchitectureError
+from autotune.problems.sgemm import LAYOUTS
+from autotune.types import Problem
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+NATIVE = "native"
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Arch(click.ParamType[int | str]):
+    """An architecture as `archs.parse` reads it, or the word `native`."""
+
+    name = "arch"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        if str(value).strip().lower() == NATIVE:
+            return NATIVE
+        try:
+            return archs.parse(value)
+        except ArchitectureError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Duration(click.ParamType[float]):
+    """A time such as 90s, 10m or 1.5h, in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", str(value).strip(), re.ASCII)
+        if match is None or float(match[1]) == 0:
+            self.fail(
+                f"{value!r} is not a duration above zero; write for example 90s, 10m or 2h",
+                param,
+                ctx,
+            )
+        return float(match[1]) * _SECONDS[match[2]]
+
+
+def arch_option(*, default: str | None = NATIVE, text: str) -> Callable[[Command], Command]:
+    """--arch, `native` by default."""
+    return click.option(
+        "--arch", type=Arch(), default=default, show_default=default is not None, help=text
+    )
+
+
+def number(arch: int | str) -> int:
+    """The architecture's number, asking the driver where the word is `native`.
+
+    Raises:
+        DeviceError: `native`, and there is no GPU.
+    """
+    if isinstance(arch, int):
+        return arch
+    from autotune import device
+
+    return device.native()
+
+
+ParseProblem = Callable[..., Problem]
+"""Takes a shape, and options that go before those of the command line."""
+
+
+def problem_options(command: Command) -> Command:
+    """Adds what says which problem a shape stands for, as the argument `parse`."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, kernel: str, layout: str, beta: bool, batch: int, **rest: Any) -> Any:
+        given: dict[str, Any] = {}
+        if layout != LAYOUTS[0]:
+            given["layout"] = layout
+        if beta:
+            given["beta_zero"] = False
+        if batch != 1:
+            given["batch"] = batch
+
+        def parse(shape: str, more: Mapping[str, Any] | None = None) -> Problem:
+            return api.parse(shape, kernel, {**given, **(more or {})})
+
+        return command(*args, parse=parse, **rest)
+
+    made: Any = wrapper
+    for decorate in (
+        click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True,
+                     help="Products of the same size, one after the other in memory."),
+        click.option("--beta", is_flag=True,
+                     help="C = alpha * A * B + beta * C with any beta: C is read as well."),
+        click.option("--layout", type=click.Choice(LAYOUTS), default=LAYOUTS[0], show_default=True,
+                     help="A and B as stored (n) or transposed (t), row-major."),
+        click.option("--kernel", type=click.Choice(list(problems.FAMILIES)),
+                     default=problems.DEFAULT, show_default=True, help="Kernel family."),
+    ):  # fmt: skip
+        made = decorate(made)
+    result: Command = made
+    return result

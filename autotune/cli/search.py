@@ -1,0 +1,191 @@
+"""`autotune search`: find the fastest config, and remember it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autotune.cli import app, options, shapes
+from autotune.types import Evidence
+
+if TYPE_CHECKING:
+    from autotune.search import Report
+    from autotune.space import Space
+
+EFFORTS = ("quick", "normal", "thorough")
+COMPILERS = ("nvrtc", "nvcc")
+DOORS = ("pycuda", "cuda-bindings")
+
+
+@click.command()
+@options.arch_option(text="Architecture to search for: 75, 7.5, sm_75, or native, the GPU here.")
+@click.option(
+    "--shape",
+    "given",
+    multiple=True,
+    metavar="MxNxK",
+    help="Shape to search for; may be given several times.",
+)
+@click.option(
+    "--shapes",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Shapes, one a line; or TOML with [[shape]] tables.",
+)
+@click.option(
+    "--effort",
+    type=click.Choice(EFFORTS),
+    default="normal",
+    show_default=True,
+    help="How long to search where neither --trials nor --budget says.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Trials for each shape, those of earlier runs included.",
+)
+@click.option(
+    "--budget", type=options.Duration(), metavar="TIME", help="Time for each shape: 90s, 10m, 2h."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the random choices.",
+)
+@click.option(
+    "--device",
+    metavar="INDEX|UUID",
+    help="GPU to use.  [default: AUTOTUNE_DEVICE, else the first that fits --arch]",
+)
+@click.option(
+    "--warm",
+    is_flag=True,
+    help="Time with what the last run left in the L2 cache, not with an empty one.",
+)
+@click.option(
+    "--compiler", type=click.Choice(COMPILERS), help="[default: AUTOTUNE_COMPILER, else nvrtc]"
+)
+@click.option(
+    "--door",
+    type=click.Choice(DOORS),
+    help="Binding to the driver.  [default: AUTOTUNE_DOOR, else pycuda where it imports]",
+)
+@click.option("--space", metavar="FILE", help="Another search space of the same kernel family.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Compiler processes at a time.  [default: AUTOTUNE_JOBS, else one a CPU]",
+)
+@options.problem_options
+@app.db_option
+@app.output_options()
+@app.log_options
+@click.pass_context
+def search(
+    ctx: click.Context,
+    *,
+    arch: int | str,
+    given: tuple[str, ...],
+    file: Path | None,
+    effort: str,
+    trials: int | None,
+    budget: float | None,
+    seed: int,
+    device: str | None,
+    warm: bool,
+    compiler: str | None,
+    door: str | None,
+    space: str | None,
+    jobs: int | None,
+    parse: options.ParseProblem,
+    db: str | None,
+    output: str | None,
+) -> None:
+    """Search for the fastest config of each shape, verify it, time it, and store everything.
+
+    Without --shape and --shapes: 512, 1024, 2048 and 4096 cubed. The same command goes on where an
+    interrupted one stopped. Where no GPU of the architecture is here, configs are compiled and
+    predicted, and the results say so.
+
+    \b
+    Example:
+      autotune search --shape 2048x2048x2048 --budget 2m
+      autotune search --arch 75 --shapes shapes.txt --json
+    """
+    from autotune import api
+    from autotune import space as spaces
+    from autotune.cli.progress import Listener
+    from autotune.search import DEFAULT_SHAPES
+
+    wanted = [parse(shape) for shape in given]
+    if file is not None:
+        wanted += shapes.read(file, parse)
+    problems = wanted or [parse(shape) for shape in DEFAULT_SHAPES]
+    family_space = spaces.load(problems[0].kernel, space) if space else None
+    listener = Listener(verbosity=app.verbosity(), interactive=app.is_interactive())
+    try:
+        with listener:
+            reports = api.search(
+                problems,
+                arch=arch,
+                device=device,
+                effort=effort,
+                trials=trials,
+                seconds=budget,
+                seed=seed,
+                store=db,
+                compiler=compiler,
+                door=door,
+                cold=not warm,
+                family_space=family_space,
+                jobs=jobs,
+                argv=app.command_line(),
+                listener=listener,
+            )
+    except KeyboardInterrupt:
+        app.note(f"interrupted; every finished trial is stored. To go on:\n  {_same_command()}")
+        ctx.exit(app.INTERRUPTED)
+    _print(reports, output, family_space or spaces.load(problems[0].kernel))
+    ctx.exit(_exit_code(reports))
+
+
+def _print(reports: Sequence[Report], output: str | None, family_space: Space) -> None:
+    from autotune.report import search as report
+
+    rows = [report.row(each) for each in reports]
+    app.emit(rows, output, lambda: report.bests(reports, family_space), columns=report.COLUMNS)
+    failed = [each for each in reports if each.best is None]
+    if app.verbosity() >= 0:
+        app.note("")
+        app.show(report.outcomes(reports), err=True)
+        for line in report.reasons(reports):
+            app.note(line)
+        if any(each.evidence is Evidence.predicted for each in reports):
+            app.note(_not_timed(reports))
+    for each in failed:
+        click.echo(f"Error: {each.problem.key}: {each.message or 'no config works'}", err=True)
+
+
+def _not_timed(reports: Sequence[Report]) -> str:
+    device = reports[0].device
+    return (
+        f"Nothing was timed: no GPU of sm_{device.arch} is here. The times above are predictions "
+        f"for a {device.name}. On a machine that has the card, run:\n  {_same_command()}"
+    )
+
+
+def _exit_code(reports: Sequence[Report]) -> int:
+    return 1 if any(each.status == "failed" or each.best is None for each in reports) else 0
+
+
+def _same_command() -> str:
+    return shlex.join(app.command_line())

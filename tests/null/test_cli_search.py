@@ -1,0 +1,373 @@
+"""What `autotune search` asks for, shows and returns; the search itself is a stand-in here."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from store_helpers import cube, live
+
+from autotune import archs, space
+from autotune.cli import main, progress
+from autotune.report import search as report
+from autotune.search import (
+    EFFORTS,
+    Budget,
+    Confirming,
+    Finished,
+    Planned,
+    Report,
+    Started,
+    Tried,
+    Waiting,
+)
+from autotune.types import Evidence, Measurement, Outcome, Problem, Stage
+
+BATCH = import_module("autotune.search")
+COMMAND = import_module("autotune.cli.search")
+SPACE = space.load()
+LARGE = SPACE.presets["large"]
+T4 = archs.get(75).typical
+
+
+def finished(problem: Problem, **changes: Any) -> Report:
+    """2048 cubed in 3.2 ms: 5.37 of a T4's 8.14 TFLOP/s."""
+    values: dict[str, Any] = {
+        "problem": problem,
+        "device": live(),
+        "evidence": Evidence.measured,
+        "status": "finished",
+        "best": LARGE.but(block_k=8),
+        "best_ns": 3.2e6,
+        "vendor_ns": 3.04e6,
+        "ties": (LARGE,),
+        "counts": {Outcome.ok: 20, Outcome.compile_error: 3, Outcome.wrong_result: 1},
+        "messages": {
+            Outcome.compile_error: "\nptxas fatal: out of registers\nmore",
+            Outcome.wrong_result: "C[3, 5] is 7 and must be 8",
+        },
+        "seconds": 84.2,
+        **changes,
+    }
+    return Report(**values)
+
+
+class StandIn:
+    """Takes the place of the search, and keeps what it was asked for."""
+
+    def __init__(self) -> None:
+        self.problems: Sequence[Problem] = ()
+        self.settings: dict[str, Any] = {}
+        self.changes: dict[str, dict[str, Any]] = {}
+        self.events: list[Any] = []
+        self.error: BaseException | None = None
+
+    def __call__(self, problems: Sequence[Problem], **settings: Any) -> list[Report]:
+        self.problems, self.settings = problems, settings
+        for event in self.events:
+            settings["listener"](event)
+        if self.error is not None:
+            raise self.error
+        return [finished(each, **self.changes.get(each.shape, {})) for each in problems]
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    made = StandIn()
+    monkeypatch.setattr(BATCH, "search", made)
+    return made
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, ["search", *args])
+
+
+def test_choices_are_those_of_the_library() -> None:
+    from autotune import gpu
+
+    assert tuple(EFFORTS) == COMMAND.EFFORTS
+    assert gpu.DOORS == COMMAND.DOORS
+
+
+def test_the_default_is_a_batch_over_four_cubes(stand_in: StandIn) -> None:
+    assert run("--arch", "75").exit_code == 0
+    assert [problem.key for problem in stand_in.problems] == [
+        f"sgemm/{size}x{size}x{size}/nn" for size in (512, 1024, 2048, 4096)
+    ]
+    assert stand_in.settings["arch"] == 75
+    assert stand_in.settings["effort_name"] == "normal"
+    assert stand_in.settings["budget"] == Budget()
+
+
+def test_every_option_reaches_the_search(stand_in: StandIn, tmp_path: Path) -> None:
+    arguments = (
+        "--arch sm_80 --shape 64x32x16 --shape 64x32x16 --trials 7 --budget 1.5m --effort quick "
+        f"--seed 3 --device GPU-1 --warm --compiler nvcc --door cuda-bindings --jobs 2 "
+        f"--layout tn --beta --batch 4 --db {tmp_path}/r.db -q"
+    )
+    assert run(*arguments.split()).exit_code == 0
+    assert [problem.key for problem in stand_in.problems] == ["sgemm/64x32x16/tn/batch=4/beta"]
+    settings = stand_in.settings
+    listener = settings.pop("listener")
+    assert isinstance(listener, progress.Listener)
+    assert settings == {
+        "arch": 80,
+        "device_name": "GPU-1",
+        "budget": Budget(trials=7, seconds=90.0),
+        "effort_name": "quick",
+        "seed": 3,
+        "store": f"{tmp_path}/r.db",
+        "compiler": "nvcc",
+        "door": "cuda-bindings",
+        "cold": False,
+        "family_space": None,
+        "jobs": 2,
+        "argv": ["autotune", "search", *arguments.split()],
+    }
+
+
+def test_native_is_the_default_architecture(stand_in: StandIn) -> None:
+    assert run("--shape", "8x8x8").exit_code == 0
+    assert (stand_in.settings["arch"], stand_in.settings["cold"]) == (None, True)
+
+
+def test_shapes_from_lines(stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "shapes.txt"
+    file.write_text("# layers\n64x32x16\n\n 1e3x8x8  # wide\n")
+    assert run("--arch", "75", "--shape", "8x8x8", "--shapes", str(file)).exit_code == 0
+    assert [problem.shape for problem in stand_in.problems] == ["8x8x8", "64x32x16", "1000x8x8"]
+
+
+def test_shapes_from_toml(stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "shapes.toml"
+    file.write_text(
+        '[[shape]]\nclass = "square"\nsizes = [16, 32]\ntflops = { 16 = 7.1 }\n'
+        '[[shape]]\nlayouts = ["nn", "tt"]\nmnk = [[8, 16, 24]]\n'
+        "[[shape]]\nbatch = 64\nmnk = [[4, 4, 4]]\n"
+    )
+    assert run("--arch", "75", "--shapes", str(file)).exit_code == 0
+    assert [problem.key for problem in stand_in.problems] == [
+        "sgemm/16x16x16/nn",
+        "sgemm/32x32x32/nn",
+        "sgemm/8x16x24/nn",
+        "sgemm/8x16x24/tt",
+        "sgemm/4x4x4/nn/batch=64",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("s.txt", "# nothing\n", "lists no shape; write one a line"),
+        ("s.txt", "8x8x8\n8x0x8\n", "line 2: n = 0 is out of range"),
+        ("s.txt", "8x8\n", "line 1: '8x8' is not a shape"),
+        ("s.toml", "[[shape]\n", "is not TOML"),
+        ("s.toml", "[shape]\nsizes = [1]\n", "shapes are [[shape]] tables"),
+        ("s.toml", "", "lists no shape"),
+        ("s.toml", "[[shape]]\nsize = [4]\n", "shape 1: it needs a list named sizes or mnk"),
+        ("s.toml", '[[shape]]\nmnk = [["8", 8, 8]]\n', "['8', 8, 8] is not a list of whole"),
+        ("s.toml", "[[shape]]\nmnk = [[8, 8]]\n", "shape 1: '8x8' is not a shape"),
+        ("s.toml", '[[shape]]\nlayouts = ["xx"]\nsizes = [8]\n', "layout 'xx' is not one of"),
+    ],
+)
+def test_files_of_shapes_that_are_wrong(
+    stand_in: StandIn, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    result = run("--arch", "75", "--shapes", str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Error: {file}" in result.stderr
+    assert message in result.stderr
+    assert not stand_in.problems
+
+
+def test_the_table_and_the_summary(stand_in: StandIn) -> None:
+    result = run("--arch", "75", "--shape", "2048x2048x2048")
+    assert result.exit_code == 0
+    headings, rule, row = result.stdout.splitlines()
+    assert headings.split("  ")[0] == "problem"
+    assert set(rule) == {"─"}
+    assert " ".join(row.split()) == (
+        "sgemm/2048x2048x2048/nn 3.2 ms 5.37 65.9 95.0 measured large, block_k 8"
+    )
+    lines = [" ".join(line.split()) for line in result.stderr.splitlines()]
+    assert lines[-3] == "sgemm/2048x2048x2048/nn 24 20 3 1 1 min 24 s"
+    assert "problem tried ok compile error wrong result took" in lines
+    assert lines[-2:] == [
+        "sgemm/2048x2048x2048/nn, compile error: ptxas fatal: out of registers",
+        "sgemm/2048x2048x2048/nn, wrong result: C[3, 5] is 7 and must be 8",
+    ]
+
+
+def test_quiet_leaves_the_table_alone(stand_in: StandIn) -> None:
+    result = run("--arch", "75", "--shape", "64x64x64", "-q")
+    assert result.stderr == ""
+    assert len(result.stdout.splitlines()) == 3
+
+
+def test_json_is_one_value_with_the_names_of_the_store(stand_in: StandIn) -> None:
+    result = run("--arch", "75", "--shape", "2048x2048x2048", "--json")
+    (row,) = json.loads(result.stdout)
+    assert tuple(row) == report.COLUMNS
+    assert row["config_json"] == LARGE.but(block_k=8).json
+    expected = {
+        "shape": "2048x2048x2048", "arch": 75, "device": "Tesla T4", "evidence": "measured",
+        "median_ns": 3.2e6, "predicted_ns": None, "vendor_ns": 3.04e6, "ties": 1, "tried": 24,
+        "ok": 20, "compile_error": 3, "crash": 0, "status": "finished",
+    }  # fmt: skip
+    assert {name: row[name] for name in expected} == expected
+    assert row["tflops"] == pytest.approx(2 * 2048**3 / 3.2e6 / 1e3)
+    assert row["percent_of_vendor"] == pytest.approx(95)
+
+
+def test_csv_has_a_header_and_a_row_a_shape(stand_in: StandIn) -> None:
+    result = run("--arch", "75", "--csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert tuple(rows[0]) == report.COLUMNS
+    assert [row["shape"] for row in rows][:2] == ["512x512x512", "1024x1024x1024"]
+
+
+def test_a_shape_that_fails_costs_the_exit_code_and_is_named_last(stand_in: StandIn) -> None:
+    stand_in.changes["64x64x64"] = {
+        "status": "failed", "best": None, "best_ns": None, "vendor_ns": None, "ties": (),
+        "counts": {}, "messages": {}, "message": "needs 120 GB for its matrices; Tesla T4 has 17",
+    }  # fmt: skip
+    result = run("--arch", "75", "--shape", "64x64x64", "--shape", "128x128x128")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        "Error: sgemm/64x64x64/nn: needs 120 GB for its matrices; Tesla T4 has 17"
+    )
+    failed, worked = result.stdout.splitlines()[2:]
+    assert failed.split() == ["sgemm/64x64x64/nn", "-", "-", "-", "-", "-", "failed"]
+    assert worked.startswith("sgemm/128x128x128/nn")
+
+
+def test_predictions_say_that_nothing_was_timed(stand_in: StandIn) -> None:
+    stand_in.events = [planned(device=T4, door="", evidence=Evidence.predicted, note="no driver")]
+    stand_in.changes["64x64x64"] = {
+        "device": T4, "evidence": Evidence.predicted, "vendor_ns": None,
+    }  # fmt: skip
+    result = run("--arch", "75", "--shape", "64x64x64")
+    assert result.exit_code == 0
+    assert "Nothing will be timed: no driver\n" in result.stderr
+    assert result.stderr.endswith(
+        "Nothing was timed: no GPU of sm_75 is here. The times above are predictions for a Tesla "
+        "T4. On a machine that has the card, run:\n"
+        "  autotune search --arch 75 --shape 64x64x64\n"
+    )
+    assert "predicted" in result.stdout
+    (row,) = json.loads(run("--arch", "75", "--shape", "64x64x64", "--json").stdout)
+    assert (row["median_ns"], row["predicted_ns"]) == (None, 3.2e6)
+
+
+def test_an_interrupted_search_says_how_to_go_on(stand_in: StandIn) -> None:
+    stand_in.error = KeyboardInterrupt()
+    result = run("--arch", "75", "--shape", "64x64x64", "--db", "a b.db")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == (
+        "interrupted; every finished trial is stored. To go on:\n"
+        "  autotune search --arch 75 --shape 64x64x64 --db 'a b.db'\n"
+    )
+
+
+# *** progress ***
+
+
+def planned(**changes: Any) -> Planned:
+    values: dict[str, Any] = {
+        "device": live(), "compiler": "nvrtc 13.5", "door": "pycuda",
+        "evidence": Evidence.measured, "problems": (cube(2048),), "store": "/data/results.db",
+        **changes,
+    }  # fmt: skip
+    return Planned(**values)
+
+
+def tried(number: int, **changes: Any) -> Tried:
+    values: dict[str, Any] = {
+        "problem": cube(2048), "number": number, "total": 200, "config": LARGE,
+        "measurement": Measurement(outcome=Outcome.ok, stage=Stage.search, median_ns=4e6),
+        "predicted_ns": None, "best_ns": 3.2e6, "elapsed_s": 2.0 * number,
+        **changes,
+    }  # fmt: skip
+    return Tried(**values)
+
+
+def story() -> list[Any]:
+    return [
+        planned(),
+        Waiting(owner="waiting for Tesla T4: process 7 is measuring on it"),
+        Started(problem=cube(2048), valid=19425, budget=Budget(trials=200), resumed_trials=5),
+        *(tried(number) for number in range(1, 41)),
+        Confirming(problem=cube(2048), candidates=8),
+        Finished(report=finished(cube(2048))),
+    ]
+
+
+def test_a_line_for_every_so_many_trials(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.Listener(verbosity=0, interactive=False) as listener:
+        for event in story():
+            listener(event)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "Tesla T4 (sm_75, device 0, GPU-1), nvrtc 13.5, timed through pycuda",
+        "store: /data/results.db",
+        "waiting for Tesla T4: process 7 is measuring on it",
+        "sgemm/2048x2048x2048/nn: 19,425 valid configs; budget: 200 trials; goes on after 5 trials "
+        "of earlier runs",
+        "2048x2048x2048: trial 20 of 200, best 5.37 TFLOP/s (66 % of peak), 40 s, 6 min 0 s left "
+        "at most",
+        "2048x2048x2048: trial 40 of 200, best 5.37 TFLOP/s (66 % of peak), 1 min 20 s, 5 min 20 s "
+        "left at most",
+        "2048x2048x2048: timing 8 finalists in turns",
+    ]
+
+
+def test_quiet_progress_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.Listener(verbosity=-1, interactive=True) as listener:
+        for event in story():
+            listener(event)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_verbose_progress_tells_every_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    failure = Measurement(outcome=Outcome.crash, stage=Stage.search, message="[x] illegal\naddress")
+    with progress.Listener(verbosity=1, interactive=False) as listener:
+        listener(tried(3, measurement=failure, best_ns=None, config=LARGE.but(block_k=8)))
+    assert capsys.readouterr().err == "trial 3: crash: [x] illegal (large, block_k 8)\n"
+
+
+def test_the_live_bar_shows_best_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    from autotune.cli import app
+
+    screen = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+    monkeypatch.setattr(app, "stderr", lambda: screen)
+    listener = progress.Listener(verbosity=0, interactive=True)
+    assert listener._live is not None
+    for event in story()[:-1]:
+        listener(event)
+    (task,) = listener._live.tasks
+    assert (task.completed, task.total) == (40, 200)
+    assert task.description == "2048x2048x2048 trial 40"
+    assert task.fields == {
+        "best": "best 5.37 TFLOP/s (66 % of peak)",
+        "left": "5 min 20 s left at most",
+    }
+    listener(story()[-1])
+    assert listener._live.tasks == []
+
+
+def test_time_left_is_that_of_the_budget_which_ends_first() -> None:
+    event = tried(10, total=100, elapsed_s=20.0)
+    assert progress.remaining(event, None) == 180
+    assert progress.remaining(event, Budget(trials=100, seconds=60)) == 40
+    assert progress.remaining(event, Budget(seconds=10)) == 0
+    assert progress.remaining(tried(10, total=None), Budget()) is None
