@@ -99,7 +99,7 @@ def problem_options(command: Command) -> Command:
     made: Any = wrapper
     for decorate in (
         click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True,
-                     help="Products of the same size, one after the other in memory."),
+                     metavar="N", help="Products of the same size, one after the other in memory."),
         click.option("--beta", is_flag=True,
                      help="C = alpha * A * B + beta * C with any beta: C is read as well."),
         click.option("--layout", type=click.Choice(LAYOUTS), default=LAYOUTS[0], show_default=True,

@@ -56,6 +56,7 @@ DOORS = ("pycuda", "cuda-bindings")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
+    metavar="N",
     default=0,
     show_default=True,
     help="Of the random choices.",
@@ -71,7 +72,9 @@ DOORS = ("pycuda", "cuda-bindings")
     help="Time with what the last run left in the L2 cache, not with an empty one.",
 )
 @click.option(
-    "--compiler", type=click.Choice(COMPILERS), help="[default: AUTOTUNE_COMPILER, else nvrtc]"
+    "--compiler",
+    type=click.Choice(COMPILERS),
+    help="Compiler.  [default: AUTOTUNE_COMPILER, else nvrtc]",
 )
 @click.option(
     "--door",

@@ -261,7 +261,7 @@ class Sgemm(Problem):
 
 def _size(text: str) -> int:
     digits, _, power = text.lower().partition("e")
-    return int(digits) * 10 ** int(power or 0)
+    return int(digits + "0" * int(power or 0))
 
 
 def _vector_limit(operand: Operand) -> int:

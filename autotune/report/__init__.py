@@ -1,0 +1,7 @@
+"""Rows and values as people and programs read them.
+
+text.py      figures and configs in words
+formats.py   JSON and CSV
+tables.py    tables of a terminal
+devices.py, results.py, search.py, spaces.py   what stands in them
+"""
