@@ -122,7 +122,12 @@ class Listener:
             return "nothing runs yet"
         peak = self._device.fp32_tflops if self._device else 0.0
         share = f" ({100 * rate / peak:.0f} % of peak)" if peak else ""
-        return f"best {rate:.2f} TFLOP/s{share}"
+        kind = "predicted " if self._is_predicted else ""
+        return f"best {kind}{rate:.2f} TFLOP/s{share}"
+
+    @property
+    def _is_predicted(self) -> bool:
+        return self.plan is not None and self.plan.evidence is Evidence.predicted
 
     @property
     def _device(self) -> Device | None:

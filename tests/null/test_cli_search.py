@@ -365,6 +365,13 @@ def test_the_live_bar_shows_best_and_time_left(monkeypatch: pytest.MonkeyPatch) 
     assert listener._live.tasks == []
 
 
+def test_predicted_rates_are_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.Listener(verbosity=0, interactive=False) as listener:
+        listener(planned(device=T4, evidence=Evidence.predicted))
+        listener(tried(20))
+    assert "trial 20 of 200, best predicted 5.37 TFLOP/s (66 % of peak)" in capsys.readouterr().err
+
+
 def test_time_left_is_that_of_the_budget_which_ends_first() -> None:
     event = tried(10, total=100, elapsed_s=20.0)
     assert progress.remaining(event, None) == 180
