@@ -225,7 +225,8 @@ class Session:
                 if not running:
                     return "finished"
                 done, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                for compiled in done:
+                # In the order of asking, not the set's, so that a seed means the same search twice.
+                for compiled in [each for each in running if each in done]:
                     variant = running.pop(compiled)
                     measurement = self._measure_one(variant, compiled.result())
                     self._record(run_id, variant, compiled.result(), measurement)
