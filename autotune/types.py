@@ -209,6 +209,11 @@ class Problem(ABC):
         """
         return {}
 
+    @property
+    def column_axes(self) -> Mapping[str, int]:
+        """The same for the columns of the output: `row_axes` and these cut out any part of it."""
+        return {}
+
     @classmethod
     @abstractmethod
     def parse(cls, shape: str, **options: object) -> Problem:
