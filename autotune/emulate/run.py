@@ -1,0 +1,204 @@
+"""Gives the runtime a job and reads its result."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.emulate import host
+from autotune.emulate.data import Data
+from autotune.errors import AutotuneError
+from autotune.types import LaunchPlan, Operand, Problem, Variant
+
+READ, WRITTEN = 1, 2
+_ROLES = {"in": READ, "out": WRITTEN, "inout": READ + WRITTEN}
+
+_THREAD_BITS, _LINE_BITS = 11, 16
+_WRITTEN = np.dtype(
+    [("element", "i8"), ("writer", "u8"), ("operand", "i4"), ("value", "f4")], align=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Requests that are alike: same line, same kind, lanes equally placed to one another.
+
+    Attributes:
+        access: Index into `ACCESS_KINDS`.
+        words: Per lane.
+        offsets_bytes: Of the 32 lanes; -1 for one that takes no part.
+    """
+
+    access: int
+    words: int
+    line: int
+    offsets_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RawFault:
+    """A fault as the runtime prints it; see `Fault` in machine.h."""
+
+    kind: int
+    line: int
+    block: int
+    thread: int
+    space: int
+    offset_bytes: int
+    words: int
+    other_thread: int
+    other_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Elements of the output, one array entry for each that was written.
+
+    Attributes:
+        element: Place in the operand, in elements from its first.
+        block, thread, line: Who wrote it last, and where.
+    """
+
+    element: NDArray[np.int64]
+    value: NDArray[np.float32]
+    block: NDArray[np.int64]
+    thread: NDArray[np.int64]
+    line: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run gave.
+
+    Attributes:
+        counts: Requests by pattern, for each (launch, block) that ended.
+        is_hung: Whether the time was over; the rest is empty then.
+    """
+
+    faults: tuple[RawFault, ...]
+    patterns: tuple[Pattern, ...]
+    counts: dict[tuple[int, int], dict[int, int]]
+    written: Written
+    is_hung: bool = False
+
+
+def run(
+    variant: Variant,
+    data: Data,
+    blocks: Sequence[Sequence[int]],
+    unread: Collection[str],
+    timeout_s: float,
+) -> Result:
+    """Runs some blocks of each launch.
+
+    Args:
+        blocks: Linear numbers, for each launch of the plan.
+        unread: Operands that must not be read.
+
+    Raises:
+        CompilerError: no compiler, or one that does not take the source.
+        AutotuneError: the runtime failed; no fault of the kernel.
+    """
+    program, library = host.runtime(), host.library(variant)
+    job = _job(variant.problem, variant.plan, data, blocks, unread)
+    with tempfile.TemporaryDirectory(prefix="autotune-emulate-") as folder:
+        elements = Path(folder) / "written"
+        try:
+            done = subprocess.run(
+                [str(program), str(library), str(elements)],
+                input=job,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+            )
+        except subprocess.TimeoutExpired:
+            return Result((), (), {}, _written(np.empty(0, _WRITTEN)), is_hung=True)
+        rows = np.empty(0, _WRITTEN)
+        with contextlib.suppress(OSError):
+            rows = np.fromfile(elements, _WRITTEN)
+    return _parsed(done, rows)
+
+
+def offset_bytes(operand: Operand) -> int:
+    """Where an operand starts, from a multiple of 256 bytes: as unaligned as its class allows."""
+    return operand.alignment_bytes % 16
+
+
+def _job(
+    problem: Problem,
+    plan: LaunchPlan,
+    data: Data,
+    blocks: Sequence[Sequence[int]],
+    unread: Collection[str],
+) -> str:
+    names = [operand.name for operand in problem.operands]
+    lines = [str(len(names))]
+    for operand in problem.operands:
+        role = _ROLES[operand.role]
+        if operand.name in unread:
+            role &= ~READ
+        fields = (
+            operand.rows,
+            operand.columns,
+            operand.leading_dimension,
+            operand.batch,
+            operand.batch_stride,
+            offset_bytes(operand),
+            role,
+            data.operand_seed(operand),
+            data.limit,
+        )
+        lines.append(" ".join(map(str, fields)))
+    lines.append(str(len(plan.launches)))
+    for launch, chosen in zip(plan.launches, blocks, strict=True):
+        lines.append(" ".join(map(str, (*launch.grid, *launch.block, launch.shared_bytes))))
+        lines.append(str(len(launch.arguments)))
+        for argument in launch.arguments:
+            if argument.kind == "operand":
+                lines.append(f"p {names.index(argument.name)}")
+            elif argument.kind == "float32":
+                lines.append(f"r {data.scalars[argument.name]!r}")
+            else:
+                lines.append(f"i {argument.value}")
+        lines.append(" ".join(map(str, (len(chosen), *chosen))))
+    return "\n".join(lines) + "\n"
+
+
+def _parsed(done: subprocess.CompletedProcess[str], rows: NDArray[np.void]) -> Result:
+    faults: list[RawFault] = []
+    patterns: list[Pattern] = []
+    counts: dict[tuple[int, int], dict[int, int]] = {}
+    lines = done.stdout.splitlines()
+    if not lines or lines[-1] != "end":
+        what = lines[-1].removeprefix("error ") if lines else done.stderr.strip()
+        raise AutotuneError(f"the emulator failed (exit {done.returncode}): {what}")
+    for line in lines[:-1]:
+        word, *rest = line.split()
+        numbers = [int(text) for text in rest]
+        if word == "fault":
+            faults.append(RawFault(*numbers))
+        elif word == "pattern":
+            access, words, at, *offsets = numbers
+            patterns.append(Pattern(access, words, at, tuple(offsets)))
+        else:
+            launch, block, *pairs = numbers
+            counts[launch, block] = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    return Result(tuple(faults), tuple(patterns), counts, _written(rows))
+
+
+def _written(rows: NDArray[np.void]) -> Written:
+    writer = rows["writer"].astype(np.int64)
+    return Written(
+        element=rows["element"],
+        value=rows["value"],
+        block=writer >> (_THREAD_BITS + _LINE_BITS),
+        thread=(writer >> _LINE_BITS) & (2**_THREAD_BITS - 1),
+        line=writer & (2**_LINE_BITS - 1),
+    )

@@ -1,0 +1,123 @@
+"""Every planted fault is found and named; the same kernel without it is right."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from kernels import changed, emulate, line_of, said, variant
+from mutants import EVEN, LOAD_A, MUTANTS, STORE_C, Mutant
+
+from autotune.emulate import FaultKind
+from autotune.problems.sgemm import Sgemm
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_a_planted_fault_is_named(mutant: Mutant) -> None:
+    original = emulate(mutant.original())
+    assert original.verdict == "ok", said(original)
+    planted = mutant.planted()
+    report = emulate(planted)
+    assert report.verdict == "fault"
+    first = report.faults[0]
+    assert first.kind is mutant.kind, said(report)
+    assert first.line == mutant.line_number(planted), said(report)
+    assert report.accesses == ()
+
+
+def test_every_kind_of_fault_is_planted() -> None:
+    planted = {mutant.kind for mutant in MUTANTS}
+    assert planted | {FaultKind.hang} == set(FaultKind)
+
+
+def mutant(name: str) -> Mutant:
+    (found,) = (mutant for mutant in MUTANTS if mutant.name == name)
+    return found
+
+
+def test_a_race_names_both_threads_and_the_place() -> None:
+    planted = mutant("no barrier after the first tile is stored").planted()
+    fault = emulate(planted).faults[0]
+    # Thread 0 reads row 0 at all k; thread 1 stores it from k = 4 on, 132 floats apart.
+    assert (fault.block, fault.thread, fault.address) == (0, 0, "shared + 2112 bytes")
+    assert re.fullmatch(
+        rf"line {line_of(planted, LOAD_A)}, block 0, thread 0: reads shared \+ 2112 bytes, which "
+        rf"thread 1 writes at line \d+ with no barrier between: {re.escape(LOAD_A)}",
+        fault.message,
+    )
+
+
+def test_an_access_out_of_bounds_names_row_and_column() -> None:
+    fault = emulate(mutant("a store goes in front of C").planted()).faults[0]
+    assert (fault.block, fault.thread) == (0, 0)
+    assert fault.address == "c[-4] (row -1, column 252)"
+
+
+def test_a_wrong_result_names_its_element_and_who_stored_it() -> None:
+    planted = changed(
+        variant(EVEN),
+        STORE_C,
+        "if (blockIdx.x == 3 && thread == 17 && i == 2)\n                value.at[1] += 1.0f;\n"
+        f"            {STORE_C}",
+    )
+    (fault,) = emulate(planted).faults
+    # Thread 17: lane_m 1, lane_n 1; its third row and its first fragment's second column.
+    assert (fault.kind, fault.block, fault.thread) == (FaultKind.wrong_result, 3, 17)
+    assert fault.line == line_of(planted, STORE_C)
+    row, column = 128 + 4 + 2, 128 + 4 + 1
+    assert fault.address == f"c[{row * 256 + column}] (row {row}, column {column})"
+    assert fault.message.startswith("2 elements are wrong")
+
+
+def test_an_unwritten_tile_is_said_of_the_block_that_owes_it() -> None:
+    planted = mutant("the last row of a thread is not written").planted()
+    (fault,) = emulate(planted, blocks=[1]).faults
+    assert (fault.kind, fault.block) == (FaultKind.not_written, 1)
+    # Rows of a thread come in fragments of 4, so the first one missing is the fourth of the second.
+    assert fault.address == f"c[{67 * 256 + 128}] (row 67, column 128)"
+
+
+def test_a_block_that_writes_nothing_is_named() -> None:
+    planted = mutant("the kernel leaves a tile out").planted()
+    (fault,) = emulate(planted, blocks=[1, 2]).faults
+    assert (fault.kind, fault.block) == (FaultKind.not_written, 2)
+    assert emulate(planted, blocks=[0, 1, 3]).verdict == "ok"
+
+
+def test_a_kernel_that_never_ends_is_stopped() -> None:
+    start = "const int thread = threadIdx.x;"
+    endless = f"{start}\n    volatile int forever = 1;\n    while (forever)\n        ;"
+    planted = changed(variant(EVEN), start, endless)
+    (fault,) = emulate(planted, timeout_s=0.5).faults
+    assert fault.kind is FaultKind.hang
+    assert fault.message == "the kernel did not end in 0.5 s"
+
+
+def test_only_the_first_faulty_blocks_are_listed() -> None:
+    planted = changed(
+        variant(Sgemm(m=1280, n=256, k=16)), "a + step * ROW_A", "a - 4096 + step * ROW_A"
+    )
+    assert [fault.block for fault in emulate(planted).faults] == [0, 1, 2, 3]
+
+
+def test_reading_what_alpha_makes_zero_is_a_fault() -> None:
+    problem = Sgemm(m=100, n=68, k=20, beta_zero=False)
+    right = variant(problem)
+    alpha_zero = {"alpha": 0.0, "beta": -1.0}
+    report = emulate(right, scalars=alpha_zero, unread={"a", "b"})
+    assert report.verdict == "ok", said(report)
+    assert report.total("global load").requests == report.total("global store").requests > 0
+    eager = changed(right, "alpha == 0.0f ? 0 : ", "")
+    report = emulate(eager, scalars=alpha_zero, unread={"a", "b"})
+    assert report.faults[0].kind is FaultKind.forbidden_read
+    assert report.faults[0].address.startswith("a[")
+
+
+def test_beta_of_zero_at_run_time_does_not_read_c() -> None:
+    right = variant(Sgemm(m=100, n=68, k=20, beta_zero=False))
+    beta_zero = {"alpha": 2.0, "beta": 0.0}
+    assert emulate(right, scalars=beta_zero, unread={"c"}).verdict == "ok"
+    eager = changed(right, "beta == 0.0f ? Vector<4>{} : ", "")
+    report = emulate(eager, scalars=beta_zero, unread={"c"})
+    assert report.faults[0].kind is FaultKind.forbidden_read
+    assert report.faults[0].address == "c[0] (row 0, column 0)"

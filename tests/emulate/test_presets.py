@@ -1,0 +1,89 @@
+"""No preset raises a false alarm, whatever the shape, the layout and the strides."""
+
+from __future__ import annotations
+
+import pytest
+from kernels import ARCH, SPACE, emulate, said
+
+from autotune.problems.sgemm import LAYOUTS, Layout, Sgemm
+from autotune.render import render
+from autotune.types import Config, Scalar
+
+# Ragged in no dimension, in each, and in all; a single row, column and step; more tiles than one
+# group has; less than one tile.
+SHAPES = [
+    (256, 512, 64),
+    (300, 256, 32),
+    (256, 300, 32),
+    (128, 256, 36),
+    (131, 257, 37),
+    (1, 300, 40),
+    (300, 1, 40),
+    (140, 270, 1),
+    (15, 17, 9),
+]
+# Five of them, so that over nine shapes and four layouts each meets every kind of raggedness.
+EXTRAS: list[dict[str, object]] = [
+    {},
+    {"beta_zero": False, "batch": 3},
+    {"align_a": 8, "align_b": 8, "align_c": 8},
+    # Matrices of A that overlap one another.
+    {"batch": 2, "stride_a": 16, "beta_zero": False, "align_a": 8},
+    {"align_a": 4, "align_b": 4, "align_c": 4, "beta_zero": False},
+]
+
+
+def adapted(preset: str, problem: Sgemm) -> Config | None:
+    """The preset with no more given up than the problem demands; None if its tile is too large.
+
+    What is given up: blocks per SM and groups, which a run on the CPU does not depend on; vectors;
+    then what only some layouts can have.
+    """
+    give_up: list[dict[str, Scalar]] = [
+        {},
+        {"min_blocks": 1},
+        {"min_blocks": 1, "swizzle_a": "none"},
+        {"min_blocks": 1, "swizzle_a": "none", "pad_a": 0, "pad_b": 0},
+    ]
+    for changes in give_up:
+        config = SPACE.fitted(SPACE.preset(preset).but(**changes), problem, ARCH)
+        if config is not None:
+            return config
+    return None
+
+
+def problems(layout: Layout) -> list[Sgemm]:
+    """Every shape, with extras in turn; in every second one the rows of all operands lie apart."""
+    result = []
+    for number, (m, n, k) in enumerate(SHAPES):
+        tight = Sgemm(m=m, n=n, k=k, layout=layout)
+        gap = 4 if number % 2 else 0
+        leading = {f"ld{o.name}": o.columns + gap for o in tight.operands}
+        extra = EXTRAS[(number + LAYOUTS.index(layout)) % len(EXTRAS)]
+        result.append(Sgemm(m=m, n=n, k=k, layout=layout, **leading, **extra))  # type: ignore[arg-type]
+    return result
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("preset", SPACE.presets)
+def test_a_preset_raises_no_false_alarm(preset: str, layout: Layout) -> None:
+    served = 0
+    for problem in problems(layout):
+        config = adapted(preset, problem)
+        if config is None:
+            continue
+        report = emulate(render(problem, config, ARCH))
+        assert report.verdict == "ok", f"{problem.key}: {said(report)}"
+        assert report.blocks_run == report.blocks_total
+        served += 1
+    assert served >= 5
+
+
+def test_a_change_of_seed_changes_the_data_and_not_the_verdict() -> None:
+    problem = Sgemm(m=131, n=257, k=37)
+    config = adapted("seed-v3.2", problem)
+    assert config is not None
+    kernel = render(problem, config, ARCH)
+    one, two = emulate(kernel, seed=1), emulate(kernel, seed=2)
+    assert one.verdict == two.verdict == "ok"
+    assert one.accesses == two.accesses
