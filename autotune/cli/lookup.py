@@ -88,4 +88,4 @@ def _text(answer: Answer, problem: Problem) -> Any:
         ["nearest preset", text.config(config, family_space)],
         ["config", config.json],
     ]
-    return table(["", ""], rows, left=[""])
+    return table(["name", "value"], rows, left=["name", "value"], fold=["value"], header=False)

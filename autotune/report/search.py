@@ -64,7 +64,7 @@ def bests(reports: Sequence[Report], space: Space) -> Table:
         ]
         for report in reports
     ]
-    return table(headings, rows, left=["problem", "best config", "evidence"])
+    return table(headings, rows, left=["problem", "best config", "evidence"], fold=["best config"])
 
 
 def outcomes(reports: Sequence[Report]) -> Table:

@@ -76,6 +76,7 @@ def as_text(survey: Survey) -> Group:
             for p in space.parameters
         ],
         left=["parameter", "values", "meaning"],
+        fold=["values", "meaning"],
         title="Parameters",
     )
     return Group(sizes, parameters, Text(), _constraints(survey), Text(), _presets(space))
@@ -89,14 +90,16 @@ def _constraints(survey: Survey) -> Any:
         share = 100 * removes / survey.space.raw_size
         only = [f"{alone:,}"] if with_alone else []
         rows.append([constraint.name, f"{removes:,}", f"{share:.1f}", *only, constraint.why])
-    return table(headings, rows, left=["constraint", "because"], title="Constraints")
+    return table(
+        headings, rows, left=["constraint", "because"], fold=["because"], title="Constraints"
+    )
 
 
 def _presets(space: Space) -> Any:
     defaults = {parameter.name: parameter.default for parameter in space.parameters}
     rows = [[name, _changes(config, defaults)] for name, config in space.presets.items()]
     headings = ["preset", "differs from the defaults in"]
-    return table(headings, rows, left=headings, title="Presets")
+    return table(headings, rows, left=headings, fold=headings[1:], title="Presets")
 
 
 def _changes(config: Mapping[str, Scalar], defaults: Mapping[str, Scalar]) -> str:

@@ -8,28 +8,42 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+NARROWEST = 20
+"""Columns of a terminal that text keeps which is folded."""
+
 
 def table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[str], title: str = ""
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: Sequence[str],
+    fold: Sequence[str] = (),
+    title: str = "",
+    header: bool = True,
 ) -> Table:
     """A table without vertical lines.
 
     Args:
-        headings: All empty for a list of names and values, which has no line of headings.
         left: Headings of the columns that hold text; the others are figures and stand right.
+        fold: Headings of the columns that take what width the others leave.
+        header: Whether the headings are shown.
     """
     made = Table(
         box=box.SIMPLE_HEAD,
         title=title or None,
         title_justify="left",
         title_style="bold",
-        show_header=any(headings),
+        show_header=header,
         pad_edge=False,
         show_edge=False,
     )
     for heading in headings:
         made.add_column(
-            heading, justify="left" if heading in left else "right", overflow="fold", no_wrap=False
+            heading,
+            justify="left" if heading in left else "right",
+            overflow="fold",
+            no_wrap=heading not in fold,
+            min_width=NARROWEST if heading in fold else None,
         )
     for row in rows:
         # Text, not str: rich would read a "[" of a message as markup.

@@ -41,9 +41,9 @@ def test_the_reference_of_commands_is_current() -> None:
         assert f"\n## {name}\n" in page
 
 
-def test_the_commands_are_those_that_are_documented() -> None:
+def test_every_command_group_is_in_the_readme() -> None:
     groups = {name.split()[1] for name in NAMES if " " in name}
-    assert groups == {"search", "lookup", "results", "devices", "spaces", "render", "db"}
+    assert {"search", "lookup", "results", "devices", "spaces", "render", "db"} <= groups
     for group in groups:
         assert f"autotune {group}" in README
 

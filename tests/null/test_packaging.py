@@ -27,8 +27,8 @@ def loaded(program: str) -> set[str]:
 
 def test_importing_the_package_is_quick_and_loads_nothing() -> None:
     program = (
-        "import time; start = time.perf_counter(); import autotune; "
-        "print(time.perf_counter() - start)"
+        "import time; start = time.process_time(); import autotune; "
+        "print(time.process_time() - start)"
     )
     assert min(float(python(program)) for _ in range(3)) < 0.1
     assert loaded("import autotune") == set()
