@@ -83,7 +83,8 @@ class Listener:
 
     def _planned(self, event: Planned) -> str:
         device = event.device
-        where = f"device {device.index}, {device.uuid}" if device.is_present else "not here"
+        here = f"device {device.index}, bus {device.bus_id}, {device.uuid}"
+        where = here if device.is_present else "not here"
         line = f"{device.name} (sm_{device.arch}, {where}), {event.compiler}"
         if event.evidence is Evidence.measured:
             line += f", timed through {event.door}"

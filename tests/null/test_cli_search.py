@@ -281,7 +281,7 @@ def test_an_interrupted_search_says_how_to_go_on(stand_in: StandIn) -> None:
 
 def planned(**changes: Any) -> Planned:
     values: dict[str, Any] = {
-        "device": live(), "compiler": "nvrtc 13.5", "door": "pycuda",
+        "device": live(bus_id="0000:3b:00.0"), "compiler": "nvrtc 13.5", "door": "pycuda",
         "evidence": Evidence.measured, "problems": (cube(2048),), "store": "/data/results.db",
         **changes,
     }  # fmt: skip
@@ -316,7 +316,7 @@ def test_a_line_for_every_so_many_trials(capsys: pytest.CaptureFixture[str]) -> 
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "Tesla T4 (sm_75, device 0, GPU-1), nvrtc 13.5, timed through pycuda",
+        "Tesla T4 (sm_75, device 0, bus 0000:3b:00.0, GPU-1), nvrtc 13.5, timed through pycuda",
         "store: /data/results.db",
         "waiting for Tesla T4: process 7 is measuring on it",
         "sgemm/2048x2048x2048/nn: 19,425 valid configs; budget: 200 trials; goes on after 5 trials "
