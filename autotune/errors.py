@@ -13,6 +13,7 @@
     ├── CompilerError             1   no compiler, or one that does not fit device or driver
     ├── TemplateError             1   a template is wrong, or does not know a value
     ├── CubinError                1   a compiled kernel that cannot be disassembled
+    ├── ProfilerError             1   no hardware counters: no profiler, no permission, no answer
     └── StoreError                1   the results store
         ├── StoreLockedError          another process held the lock for too long
         └── SchemaError               a store of an older or a newer version
@@ -93,6 +94,10 @@ class TemplateError(AutotuneError):
 
 class CubinError(AutotuneError):
     """A cubin that the disassembler cannot read, or that lacks the kernel in question."""
+
+
+class ProfilerError(AutotuneError):
+    """NVIDIA's profiler is missing, may not read the counters, or gave nothing that can be read."""
 
 
 class StoreError(AutotuneError):

@@ -1,0 +1,210 @@
+"""What a config of the SGEMM kernel asks of shared and of global memory, access by access.
+
+Counted from the layout that search_spaces/sgemm.toml describes, for register-staged copies. Guards
+are left out: every tile counts as a whole one, and rows of global memory as starting where the
+first does. The emulator counts the accesses of the rendered source instead, where it can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from autotune.analysis.global_memory import sectors
+from autotune.analysis.sgemm_work import lane
+from autotune.analysis.shared_memory import LANES, wavefronts
+from autotune.analysis.waves import tiles
+from autotune.problems.sgemm import FLOAT_BYTES, Sgemm
+from autotune.types import Config
+
+Kind = Literal["shared load", "shared store", "global load", "global store"]
+KINDS: tuple[Kind, ...] = ("shared load", "shared store", "global load", "global store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """One kind of access to one operand, over the whole launch.
+
+    Attributes:
+        operand: `a`, `b` or `c`.
+        width_bytes: Bytes per lane; 0 where requests of several widths are counted together.
+        requests: Accesses of warps.
+        wavefronts: Passes through shared memory; 0 for global memory.
+        conflicts: Wavefronts lost to bank conflicts.
+        sectors: 32-byte sectors of global memory; 0 for shared memory.
+    """
+
+    operand: str
+    kind: Kind
+    width_bytes: int
+    requests: int
+    wavefronts: int = 0
+    conflicts: int = 0
+    sectors: int = 0
+
+    @property
+    def conflict_share(self) -> float:
+        """Conflicts among the wavefronts, 0 to 1."""
+        return self.conflicts / self.wavefronts if self.wavefronts else 0.0
+
+
+def accesses(problem: Sgemm, config: Config) -> tuple[Access, ...]:
+    """Counts every access of a launch.
+
+    Args:
+        config: A point of the space that its constraints admit for `problem`.
+    """
+    layout = _Layout(problem, config)
+    found = []
+    for operand in ("a", "b"):
+        found += [layout.load(operand), layout.store(operand), layout.fetch(operand)]
+    found.append(layout.result("global store"))
+    if not problem.beta_zero:
+        found.append(layout.result("global load"))
+    return tuple(sorted(found, key=lambda access: (KINDS.index(access.kind), access.operand)))
+
+
+def total(operand: str, kind: Kind, counted: Sequence[Access]) -> Access:
+    """The sum of several."""
+    widths = {access.width_bytes for access in counted}
+    return Access(
+        operand=operand,
+        kind=kind,
+        width_bytes=widths.pop() if len(widths) == 1 else 0,
+        requests=sum(access.requests for access in counted),
+        wavefronts=sum(access.wavefronts for access in counted),
+        conflicts=sum(access.conflicts for access in counted),
+        sectors=sum(access.sectors for access in counted),
+    )
+
+
+class _Layout:
+    """Places of all lanes, in floats."""
+
+    def __init__(self, problem: Sgemm, config: Config) -> None:
+        self.problem = problem
+        self.config = config
+        lanes_m = self.number("lanes_m")
+        self.lanes = {"m": lanes_m, "n": LANES // lanes_m}
+        self.warps = (self.number("block_m") // (lanes_m * self.number("thread_m"))) * (
+            self.number("block_n") // (self.lanes["n"] * self.number("thread_n"))
+        )
+        block = (self.number("block_m"), self.number("block_n"))
+        self.blocks = tiles((problem.m, problem.n), block) * problem.batch
+        self.turns = self.blocks * -(-problem.k // self.number("block_k"))
+
+    def number(self, name: str) -> int:
+        return int(self.config[name])
+
+    def load(self, operand: str) -> Access:
+        """Fragments: each thread, each k."""
+        axis = "m" if operand == "a" else "n"
+        size = self.number(f"thread_{axis}")
+        width = _fragment(size)
+        stride = size if self.config["fragment_split"] == "contiguous" else width
+        words = [stride * place["mn".index(axis)] for place in self.places()]
+        cost = wavefronts(_bytes(words), FLOAT_BYTES * width, "load")
+        requests = self.turns * self.warps * self.number("block_k") * (size // width)
+        return Access(
+            operand=operand,
+            kind="shared load",
+            width_bytes=FLOAT_BYTES * width,
+            requests=requests,
+            wavefronts=requests * cost.wavefronts,
+            conflicts=requests * cost.conflicts,
+        )
+
+    def store(self, operand: str) -> Access:
+        """Pieces of a tile on their way in: scattered along k, or as they lie."""
+        rows, vector, pieces, along_k = self.tile(operand)
+        row = rows + self.number(f"pad_{operand}")
+        is_swizzled = operand == "a" and self.config["swizzle_a"] == "xor"
+        width = 1 if along_k else vector
+        counted = []
+        for request in self.requests(operand):
+            for element in range(vector if along_k else 1):
+                words = []
+                for index in request:
+                    line, piece = divmod(index, pieces)
+                    if along_k:
+                        step = LANES // pieces * piece if is_swizzled else 0
+                        words.append((vector * piece + element) * row + (line ^ step))
+                    else:
+                        words.append(line * row + piece * vector)
+                counted.append(wavefronts(_bytes(words), FLOAT_BYTES * width, "store"))
+        return Access(
+            operand=operand,
+            kind="shared store",
+            width_bytes=FLOAT_BYTES * width,
+            requests=self.turns * len(counted),
+            wavefronts=self.turns * sum(cost.wavefronts for cost in counted),
+            conflicts=self.turns * sum(cost.conflicts for cost in counted),
+        )
+
+    def fetch(self, operand: str) -> Access:
+        """The same pieces as they come from global memory."""
+        _, vector, pieces, _ = self.tile(operand)
+        leading = self.problem.lda if operand == "a" else self.problem.ldb
+        counted = [
+            sectors(
+                _bytes(index // pieces * leading + index % pieces * vector for index in request),
+                FLOAT_BYTES * vector,
+            )
+            for request in self.requests(operand)
+        ]
+        return Access(
+            operand=operand,
+            kind="global load",
+            width_bytes=FLOAT_BYTES * vector,
+            requests=self.turns * len(counted),
+            sectors=self.turns * sum(counted),
+        )
+
+    def result(self, kind: Kind) -> Access:
+        """C: each thread's rows, vector by vector."""
+        vector, thread_n = self.number("vector_c"), self.number("thread_n")
+        strides = []
+        for axis in "mn":
+            size = self.number(f"thread_{axis}")
+            is_contiguous = self.config["fragment_split"] == "contiguous"
+            strides.append(size if is_contiguous else _fragment(size))
+        words = [
+            strides[0] * row * self.problem.ldc + strides[1] * column
+            for row, column in self.places()
+        ]
+        requests = self.blocks * self.warps * self.number("thread_m") * (thread_n // vector)
+        return Access(
+            operand="c",
+            kind=kind,
+            width_bytes=FLOAT_BYTES * vector,
+            requests=requests,
+            sectors=requests * sectors(_bytes(words), FLOAT_BYTES * vector),
+        )
+
+    def places(self) -> list[tuple[int, int]]:
+        """Row and column of every lane in its warp."""
+        lane_map = str(self.config["lane_map"])
+        return [lane(lane_map, self.lanes["m"], index) for index in range(LANES)]
+
+    def tile(self, operand: str) -> tuple[int, int, int, bool]:
+        """Rows of a tile, floats in a piece, pieces in a line; whether lines run along k."""
+        along_k = self.problem.layout[0] == "n" if operand == "a" else self.problem.layout[1] == "t"
+        rows = self.number("block_m" if operand == "a" else "block_n")
+        vector = self.number(f"vector_{operand}")
+        return rows, vector, (self.number("block_k") if along_k else rows) // vector, along_k
+
+    def requests(self, operand: str) -> list[range]:
+        """The pieces that each warp access of a tile copies."""
+        rows, vector, _, _ = self.tile(operand)
+        count = rows * self.number("block_k") // vector
+        return [range(first, min(first + LANES, count)) for first in range(0, count, LANES)]
+
+
+def _fragment(size: int) -> int:
+    """Floats in one load of a fragment."""
+    return 4 if size % 4 == 0 else 2 if size % 2 == 0 else 1
+
+
+def _bytes(words: Iterable[int]) -> Sequence[int]:
+    return [FLOAT_BYTES * word for word in words]

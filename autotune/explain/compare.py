@@ -1,0 +1,97 @@
+"""What was foreseen, beside what the device counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune import profile as profiler
+from autotune.analysis.occupancy import Occupancy
+from autotune.analysis.predict import Prediction
+from autotune.analysis.sass import Sass
+from autotune.analysis.sgemm_accesses import Kind
+from autotune.explain.parts import Comparison, Traffic
+from autotune.profile import Profile
+from autotune.types import Problem
+
+
+def comparisons(
+    counted: Profile,
+    problem: Problem,
+    resident: Occupancy,
+    traffic: Traffic | None,
+    disassembled: Sass | None,
+    prediction: Prediction | None,
+) -> tuple[Comparison, ...]:
+    metrics = counted.metrics
+    rows = [
+        Comparison(
+            name="time",
+            unit="ns",
+            predicted=prediction.time_ns if prediction else None,
+            measured=metrics.get(profiler.TIME_NS),
+        )
+    ]
+    for kind, names in _COUNTERS.items():
+        total = traffic.total(kind) if traffic else None
+        for field, metric in names.items():
+            rows.append(
+                Comparison(
+                    name=f"{kind} {field}",
+                    unit="",
+                    predicted=getattr(total, field) if total else None,
+                    measured=metrics.get(metric),
+                )
+            )
+    sectors = None
+    if traffic:
+        sectors = sum(traffic.total(kind).sectors for kind in ("global load", "global store"))
+    share = disassembled.loop.ffma_share if disassembled and disassembled.loop else None
+    warps_active = metrics.get(profiler.WARPS_ACTIVE)
+    rows += [
+        Comparison(
+            name="L2 traffic",
+            unit="bytes",
+            predicted=None if sectors is None else 32 * sectors,
+            measured=metrics.get(profiler.L2_BYTES),
+        ),
+        Comparison(
+            name="DRAM traffic",
+            unit="bytes",
+            predicted=problem.bytes_min,
+            measured=metrics.get(profiler.DRAM_BYTES),
+        ),
+        Comparison(
+            name="FFMA of all instructions",
+            unit="share",
+            predicted=share,
+            measured=counted.ffma_share,
+        ),
+        Comparison(
+            name="occupancy",
+            unit="share",
+            predicted=resident.fraction,
+            measured=None if warps_active is None else warps_active / 100,
+        ),
+        Comparison(
+            name="issue slots used", unit="share", predicted=None, measured=counted.issue_share
+        ),
+        Comparison(name="SM clock", unit="MHz", predicted=None, measured=counted.sm_clock_mhz),
+    ]
+    return tuple(rows)
+
+
+_COUNTERS: Mapping[Kind, Mapping[str, str]] = {
+    "shared load": {
+        "requests": profiler.SHARED_LOADS,
+        "wavefronts": profiler.LOAD_WAVEFRONTS,
+        "conflicts": profiler.LOAD_CONFLICTS,
+    },
+    "shared store": {
+        "requests": profiler.SHARED_STORES,
+        "wavefronts": profiler.STORE_WAVEFRONTS,
+        "conflicts": profiler.STORE_CONFLICTS,
+    },
+    "global load": {"requests": profiler.GLOBAL_LOADS, "sectors": profiler.LOAD_SECTORS},
+    "global store": {"requests": profiler.GLOBAL_STORES, "sectors": profiler.STORE_SECTORS},
+}
+"""Kind of access, its figures, and the counters that they are."""
