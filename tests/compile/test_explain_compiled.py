@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from autotune import archs, render, space
+from autotune import archs, device, profile, render, space
 from autotune.analysis import sass, sgemm_accesses
 from autotune.cli import main
 from autotune.errors import MissingExtraError
@@ -176,3 +178,61 @@ def test_a_fault_that_the_emulator_finds_is_told(monkeypatch: pytest.MonkeyPatch
     assert found.traffic is not None and found.traffic.source == "layout"
     (missing,) = (each for each in found.missing if each.part.startswith("accesses"))
     assert missing.reason.startswith("the emulator finds a fault: line ")
+
+
+# *** beside the device's counters ***
+
+NCU = """#!{python}
+import sys
+if sys.argv[1] == "--version":
+    print("Version 2025.3.1.0 (build 1)")
+    sys.exit()
+head = ["ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"]
+print(",".join(f'"{{name}}"' for name in head))
+for name, value in {metrics!r}.items():
+    print(f'"0","sgemm","{{name}}","","{{value}}"')
+"""
+
+
+@pytest.mark.parametrize("form", ["--json", None])
+def test_a_profile_stands_beside_what_was_foreseen(
+    form: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = replace(T4, index=0, uuid="GPU-1")
+    metrics = {
+        profile.TIME_NS: "2,800,000",
+        profile.LOAD_WAVEFRONTS: "50,331,648",
+        profile.LOAD_CONFLICTS: "0",
+        profile.CYCLES_ELAPSED: 1e9,
+        profile.CYCLES_ACTIVE: 0.9e9,
+        profile.ISSUE_ACTIVE: 0.5e9,
+        profile.FFMA_THREADS: 2048**3,
+        profile.stall_metric("long_scoreboard"): 2.0,
+    }
+    tool = tmp_path / "ncu"
+    tool.write_text(NCU.format(python=sys.executable, metrics=metrics))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(device, "select", lambda arch=None: live)
+    args = ["explain", "2048x2048x2048", "--preset", "seed-v3.2", "--profile"]
+    result = CliRunner().invoke(main, [*args, form] if form else args)
+    assert result.exit_code == 0, result.output
+    # Half the rate of an SM with 64 cores: 2048^3 / 32 FFMA keep their pipe for twice as long.
+    reached = 100 * 2 * 2048**3 / 32 / 1e9
+    if form is None:
+        text = " ".join(result.stdout.split())
+        assert f"lost to {reached:.1f} % of peak reached; " in text
+        assert "stall: long scoreboard" in text
+        assert "shared load wavefronts 50,331,648 50,331,648 1.0000" in text
+        assert "measured 2.8 ms, 75% of it reached" in text
+        return
+    found = json.loads(result.stdout)
+    assert found["profile"]["tool"] == "ncu 2025.3.1.0"
+    gap = found["profile"]["gap"]
+    assert gap["reached_percent"] == pytest.approx(reached)
+    causes = {loss["cause"]: loss["percent"] for loss in gap["losses"]}
+    assert causes == pytest.approx({"stall: long scoreboard": 90 - reached, "tail": 10})
+    rows = {row["name"]: row for row in found["comparisons"]}
+    assert rows["shared load wavefronts"]["measured"] == 50_331_648
+    assert rows["shared load wavefronts"]["predicted"] == 50_331_648
+    assert rows["occupancy"]["measured"] is None
