@@ -22,12 +22,8 @@ def described(raw: RawFault, variant: Variant, line_text: Callable[[int], str]) 
     address = _address(raw, variant.problem.operands)
     where = f"line {raw.line}, block {raw.block}, thread {raw.thread}"
     if kind is FaultKind.crash:
-        address = ""
-        name = signal.Signals(raw.offset_bytes).name
-        message = (
-            f"block {raw.block}, thread {raw.thread} ended by {name}: the kernel accessed memory "
-            "other than through a primitive, or divided by zero"
-        )
+        address = address if raw.space == _SHARED else ""
+        message = _crash(raw, address)
     elif kind is FaultKind.divergent_barrier:
         address = ""
         message = _divergence(raw)
@@ -83,6 +79,18 @@ def _numbers(raw: RawFault) -> dict[str, int]:
         "other_thread": raw.other_thread,
         "other_line": raw.other_line,
     }
+
+
+def _crash(raw: RawFault, address: str) -> str:
+    """`words` is the signal; `other_line` 0 where the thread had accessed nothing before."""
+    after = f" after line {raw.other_line}" if raw.other_line else ""
+    name = signal.Signals(raw.words).name
+    what = (
+        "divided by zero, or by an overflow"
+        if name == "SIGFPE"
+        else (f"accessed {address or 'memory'} other than through a primitive")
+    )
+    return f"block {raw.block}, thread {raw.thread}{after}: the kernel {what} ({name})"
 
 
 def _divergence(raw: RawFault) -> str:

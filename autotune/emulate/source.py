@@ -11,7 +11,7 @@ from autotune.errors import CompilerError
 from autotune.types import LaunchPlan, Variant
 
 SHARED_RESERVED_BYTES = 256 * 1024
-"""More than any architecture gives a block; main.cpp has the same number."""
+"""More than any architecture gives a block; machine.h has the same number."""
 
 _DYNAMIC_SHARED = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) (\w+)\[\];")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
-from kernels import changed, emulate, line_of, said, variant
+from kernels import ARCH, SPACE, changed, emulate, line_of, said, variant
 from mutants import EVEN, LOAD_A, MUTANTS, STORE_C, Mutant
 
 from autotune.emulate import FaultKind
 from autotune.problems.sgemm import Sgemm
+from autotune.render import render
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
@@ -51,6 +54,29 @@ def test_an_access_out_of_bounds_names_row_and_column() -> None:
     fault = emulate(mutant("a store goes in front of C").planted()).faults[0]
     assert (fault.block, fault.thread) == (0, 0)
     assert fault.address == "c[-4] (row -1, column 252)"
+
+
+def test_an_access_past_the_primitives_names_what_it_can() -> None:
+    fault = emulate(mutant("shared memory is read past the primitive").planted()).faults[0]
+    assert (fault.block, fault.thread, fault.address) == (0, 0, "shared + 0 bytes")
+    assert "accessed shared + 0 bytes other than through a primitive" in fault.message
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [Sgemm(m=132, n=100, k=100), Sgemm(m=132, n=100, k=101, layout="tn")],
+    ids=lambda problem: problem.key,
+)
+def test_no_barrier_of_any_kernel_can_be_spared(problem: Sgemm) -> None:
+    # More than three tiles of k, so that every barrier is passed.
+    races = {FaultKind.read_after_write, FaultKind.write_after_read}
+    for config in SPACE.region(problem, ARCH).sample(8, np.random.default_rng(5)):
+        kernel = render(problem, config, ARCH)
+        for barrier in re.finditer(r"^ +barrier\(\);", kernel.body, re.MULTILINE):
+            body = kernel.body[: barrier.start()] + kernel.body[barrier.end() :]
+            report = emulate(replace(kernel, body=body))
+            assert report.verdict == "fault", config.json
+            assert report.faults[0].kind in races, said(report)
 
 
 def test_a_wrong_result_names_its_element_and_who_stored_it() -> None:

@@ -260,9 +260,13 @@ def raw(kind: FaultKind, **values: int) -> RawFault:
             "line 7, block 2: thread 33 has ended while thread 5 waits at that of line 7",
         ),
         (
-            raw(FaultKind.crash, line=0, offset_bytes=11),
-            "block 2, thread 33 ended by SIGSEGV: the kernel accessed memory other than through a "
-            "primitive, or divided by zero",
+            raw(FaultKind.crash, line=0, words=11),
+            "block 2, thread 33 after line 9: the kernel accessed shared + 64 bytes other than "
+            "through a primitive (SIGSEGV)",
+        ),
+        (
+            raw(FaultKind.crash, line=0, space=-2, words=8, other_line=0),
+            "block 2, thread 33: the kernel divided by zero, or by an overflow (SIGFPE)",
         ),
     ],
 )

@@ -87,15 +87,19 @@ void note(Kind kind, int line, int space, int64_t offset_bytes, int words, int o
                               other_thread, other_line});
 }
 
-// A signal is the kernel's if one of its threads was running.
-void crashed(int signal)
+// A signal is the kernel's if one of its threads was running. In the fault, `words` is the signal,
+// and the other line is that of the thread's last access through a primitive.
+void crashed(int signal, siginfo_t* info, void*)
 {
     if (!is_inside) {
         std::signal(signal, SIG_DFL);
         raise(signal);
         return;
     }
-    note(Kind::crash, 0, NOWHERE, signal, 0, -1, 0);
+    const int64_t offset = static_cast<const char*>(info->si_addr) - machine.shared_base;
+    const bool is_shared = signal == SIGSEGV && offset >= 0 && offset < SHARED_RESERVED_BYTES;
+    note(Kind::crash, 0, is_shared ? SHARED : NOWHERE, is_shared ? offset : 0, signal, -1,
+         machine.last_line);
     _longjmp(scheduler, FAULTED);
 }
 
@@ -107,9 +111,9 @@ void catch_signals()
     alternate.ss_size = sizeof stack;
     sigaltstack(&alternate, nullptr);
     struct sigaction action = {};
-    action.sa_handler = crashed;
+    action.sa_sigaction = crashed;
     // Left by longjmp, so the signal must not stay blocked.
-    action.sa_flags = SA_ONSTACK | SA_NODEFER;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL})
         sigaction(signal, &action, nullptr);
 }
@@ -187,6 +191,7 @@ bool run_block(Call call, int number, const Launch& launch, int64_t block)
                             i / block_size.x / block_size.y};
             path = threads[i].path;
             machine.sequence = 0;
+            machine.last_line = 0;
             begin_lane();
             const bool is_alive = resume();
             if (i % 32 == 31 || i == count - 1 || !is_alive)

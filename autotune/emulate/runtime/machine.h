@@ -18,6 +18,9 @@ enum class Kind {
 // Where an address lies: an operand by its index, or one of these.
 constexpr int SHARED = -1, NOWHERE = -2;
 
+// More than any architecture gives a block; source.py has the same number.
+constexpr int64_t SHARED_RESERVED_BYTES = 256 * 1024;
+
 struct Fault {
     Kind kind;
     int line;
@@ -60,6 +63,7 @@ struct Machine {
     int thread;
     uint32_t epoch;     // barriers that the block has passed, plus 1
     uint32_t sequence;  // accesses to shared memory that the thread has made in this epoch
+    int last_line;      // of the thread's last access in this epoch; 0 where there is none
 
     uint64_t writer(int line) const
     {

@@ -16,7 +16,6 @@ using namespace emulate;
 namespace {
 
 constexpr size_t FAULT_LIMIT = 4;
-constexpr size_t SHARED_RESERVED_BYTES = 256 * 1024;
 
 [[noreturn]] void fail(const char* what)
 {

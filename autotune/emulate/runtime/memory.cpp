@@ -3,8 +3,8 @@
 // Shared memory keeps, for every word, who wrote and who read it last and in which epoch; an epoch
 // ends when the block passes a barrier. Two accesses of different threads, one of them a write, are
 // ordered only if an epoch lies between them (`is_ordered`, the one place that knows what orders
-// accesses). Data that a thread copies asynchronously is its write at the moment at which the wait
-// that promises it returns, not when the copy starts.
+// accesses). A copy that runs by itself fits in as two events: from its start its words belong to no
+// one else, and it is its thread's write when the wait that promises it returns, not before.
 //
 // Threads run one after another, so which of two unordered accesses happens first here says
 // nothing. What the kernel meant is told by where the two stand in the program: `sequence`. A fault

@@ -72,6 +72,7 @@ size_t find(Access access, int words, int line, uint32_t bit)
 
 void record(Access access, int words, int line, int64_t offset_bytes)
 {
+    machine.last_line = line;
     const int lane = machine.thread % LANES;
     const size_t i = find(access, words, line, 1u << lane);
     requests[i].lanes |= 1u << lane;
