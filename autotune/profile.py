@@ -319,7 +319,8 @@ def _numbers(path: Path) -> list[int]:
 
 
 def _is_unknown(metric: str, text: str) -> bool:
-    return re.search(rf"[Ff]ailed to find metric\w*[: ]+\S*{re.escape(metric)}", text) is not None
+    base = re.escape(metric.split(".")[0])
+    return re.search(rf"[Ff]ailed to find metric\w*[: ]+\S*{base}(?!\w)", text) is not None
 
 
 def _run(command: Sequence[str]) -> tuple[int, str]:

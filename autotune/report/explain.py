@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from itertools import groupby, zip_longest
 from typing import Any
 
 from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 
 from autotune.analysis.sass import Mix
 from autotune.analysis.sgemm_accesses import Access
 from autotune.explain import Explanation
-from autotune.explain.parts import LEAST_GAIN, Axis, Comparison, Tile
+from autotune.explain.parts import LEAST_GAIN, Comparison, Tile, Traffic
 from autotune.profile import TIME_NS, Profile
 from autotune.report import text
+from autotune.report.pictures import picture
 from autotune.report.tables import table
 
-_WIDTH = 100
-_LINES = 16
 _OPCODES = 6
 _MANY_CONFLICTS = 0.05
-_ACCESS_WORDS = {
-    "shared load": "read from shared memory",
-    "shared store": "written to shared memory",
-    "global load": "read from global memory",
-    "global store": "written to global memory",
-}
 
 
 # *** for programs ***
@@ -145,9 +138,10 @@ def as_text(found: Explanation) -> Group:
     if found.tile:
         blocks += [Text(line) for line in picture(found.tile)]
         blocks.append(Text())
-    blocks.append(table(["", ""], list(_facts(found)), left=[""]))
+    facts = ["part", "value"]
+    blocks.append(table(facts, _facts(found), left=facts, fold=["value"], header=False))
     if found.traffic:
-        blocks += [Text(), _accesses(found)]
+        blocks += [Text(), _shared(found.traffic), Text(), _global(found.traffic)]
     if found.comparisons:
         blocks += [Text(), _comparisons(found.comparisons)]
     if found.missing:
@@ -296,45 +290,59 @@ def next_step(found: Explanation) -> str:
     return f"{limit}; by the model {moves}"
 
 
-def _accesses(found: Explanation) -> Any:
-    assert found.traffic is not None
-    source = (
-        "counted from the accesses that the source makes"
-        if found.traffic.source == "emulator"
-        else "computed from the layout"
-    )
-    headings = ["memory", "bits", "requests", "wavefronts", "an access", "conflicts", "%",
-                "sectors", "a request"]  # fmt: skip
-    rows = [_access(access) for access in found.traffic.accesses]
-    for kind in ("shared load", "shared store"):
-        rows.append(_access(found.traffic.total(kind), f"all {_ACCESS_WORDS[kind]}"))
-    title = f"Accesses of warps in the whole launch, {source}"
-    return table(headings, rows, left=["memory"], title=title)
-
-
-def _access(access: Access, name: str = "") -> list[str]:
-    shared = access.kind.startswith("shared")
-    requests = access.requests or 1
-    return [
-        name or f"{access.operand.upper()} {_ACCESS_WORDS[access.kind]}",
-        str(8 * access.width_bytes) if access.width_bytes else text.DASH,
-        f"{access.requests:,}",
-        f"{access.wavefronts:,}" if shared else text.DASH,
-        f"{access.wavefronts / requests:.2f}" if shared else text.DASH,
-        f"{access.conflicts:,}" if shared else text.DASH,
-        f"{100 * access.conflict_share:.2f}" if shared else text.DASH,
-        text.DASH if shared else f"{access.sectors:,}",
-        text.DASH if shared else f"{access.sectors / requests:.2f}",
+def _shared(traffic: Traffic) -> Table:
+    headings = ["access", "bits", "requests", "wavefronts", "each", "conflicts", "%"]
+    source = "the source" if traffic.source == "emulator" else "the layout"
+    rows = [access for access in traffic.accesses if access.kind.startswith("shared")]
+    totals = [traffic.total("shared load"), traffic.total("shared store")]
+    cells = [
+        [
+            _name(access),
+            str(8 * access.width_bytes) if access.width_bytes else text.DASH,
+            f"{access.requests:,}",
+            f"{access.wavefronts:,}",
+            _each(access.wavefronts, access),
+            f"{access.conflicts:,}",
+            f"{100 * access.conflict_share:.2f}",
+        ]
+        for access in (*rows, *totals)
     ]
+    title = f"Shared memory, whole launch, counted from {source}"
+    return table(headings, cells, left=["access"], title=title)
 
 
-def _comparisons(rows: Sequence[Comparison]) -> Any:
+def _global(traffic: Traffic) -> Table:
+    headings = ["access", "bits", "requests", "sectors", "each"]
+    cells = [
+        [
+            _name(access),
+            str(8 * access.width_bytes) if access.width_bytes else text.DASH,
+            f"{access.requests:,}",
+            f"{access.sectors:,}",
+            _each(access.sectors, access),
+        ]
+        for access in traffic.accesses
+        if access.kind.startswith("global")
+    ]
+    return table(headings, cells, left=["access"], title="Global memory, whole launch")
+
+
+def _name(access: Access) -> str:
+    kind = access.kind.split()[1]
+    return f"{access.operand.upper()} {kind}" if access.operand else f"all {kind}s"
+
+
+def _each(count: int, access: Access) -> str:
+    return f"{count / access.requests:.2f}" if access.requests else text.DASH
+
+
+def _comparisons(rows: Sequence[Comparison]) -> Table:
     cells = [
         [row.name, _figure(row.predicted, row.unit), _figure(row.measured, row.unit), _ratio(row)]
         for row in rows
     ]
-    headings = ["", "predicted", "measured", "measured / predicted"]
-    return table(headings, cells, left=[""], title="Beside the device's counters")
+    headings = ["figure", "predicted", "measured", "measured / predicted"]
+    return table(headings, cells, left=["figure"], title="Beside the device's counters")
 
 
 def _figure(value: float | None, unit: str) -> str:
@@ -351,72 +359,3 @@ def _ratio(row: Comparison) -> str:
     if row.measured is None or not row.predicted:
         return text.DASH
     return f"{row.measured / row.predicted:.4f}"
-
-
-# *** pictures ***
-
-
-def picture(tile: Tile) -> list[str]:
-    """Block, warp and thread tile side by side, below one another where they are too wide."""
-    block, warp, thread = _block(tile), _warp(tile), _thread(tile)
-    if (whole := _beside(block, warp, thread)) is not None:
-        return whole
-    pair = _beside(block, thread) or [*block, "", *thread]
-    return [*pair, "", *warp]
-
-
-def _beside(*parts: Sequence[str]) -> list[str] | None:
-    """The pictures in one line; None where that is too wide."""
-    widths = [max(map(len, part)) for part in parts]
-    if sum(widths) + 3 * (len(parts) - 1) > _WIDTH:
-        return None
-    return [
-        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in zip_longest(*parts, fillvalue="")
-    ]
-
-
-def _block(tile: Tile) -> list[str]:
-    """Which warp computes which part of the block's tile."""
-    rows, columns = _bands(tile.m), _bands(tile.n)
-    cells = [[str(row * tile.n.warps + column) for _, column in columns] for _, row in rows]
-    title = f"block {tile.m.block} x {tile.n.block}: warps"
-    return [title, *_grid([start for start, _ in rows], [start for start, _ in columns], cells)]
-
-
-def _warp(tile: Tile) -> list[str]:
-    """Which lane starts at which row and column of the warp's tile."""
-    rows = [row * tile.m.lane_stride for row in range(tile.m.lanes)]
-    columns = [column * tile.n.lane_stride for column in range(tile.n.lanes)]
-    cells = [[str(lane) for lane in row] for row in tile.lanes]
-    return ["warp: lanes", *_grid(rows, columns, cells)]
-
-
-def _thread(tile: Tile) -> list[str]:
-    """The fragments of a thread, from its first row and column on."""
-    rows = [part * tile.m.fragment_stride for part in range(tile.m.fragments)]
-    columns = [part * tile.n.fragment_stride for part in range(tile.n.fragments)]
-    cell = f"{tile.m.fragment}x{tile.n.fragment}"
-    title = f"thread {tile.m.thread} x {tile.n.thread}: fragments"
-    return [title, *_grid(rows, columns, [[cell for _ in columns] for _ in rows])]
-
-
-def _bands(axis: Axis) -> list[tuple[int, int]]:
-    """First row and warp of each run of rows that one warp owns."""
-    runs = groupby(enumerate(axis.owners), key=lambda entry: entry[1])
-    return [(next(run)[0], warp) for warp, run in runs]
-
-
-def _grid(rows: Sequence[int], columns: Sequence[int], cells: Sequence[Sequence[str]]) -> list[str]:
-    """Cells in a frame, with the offsets of rows at the left and of columns above."""
-    width = max(len(each) for each in (*map(str, columns), *(c for row in cells for c in row))) + 1
-    side = max(len(f"m {row}") for row in rows)
-    head = "".join(str(column).rjust(width) for column in columns)
-    edge = f"{' ' * side} +{'-' * (len(head) + 1)}+"
-    lines = [f"{'n'.rjust(side)}  {head}", edge]
-    for row, line in zip(rows[:_LINES], cells, strict=False):
-        label = f"m {row}".rjust(side)
-        lines.append(f"{label} |{''.join(cell.rjust(width) for cell in line)} |")
-    if len(rows) > _LINES:
-        lines.append(f"{' ' * side} : {len(rows) - _LINES} more")
-    return [*lines, edge]

@@ -20,6 +20,7 @@ from autotune.explain import Explanation, choose, explain
 from autotune.explain.parts import Move
 from autotune.problems.sgemm import Sgemm
 from autotune.report import explain as report
+from autotune.report.pictures import picture
 from autotune.store import Store, VariantRow
 from autotune.types import Config, Device, Evidence, Match
 
@@ -161,7 +162,7 @@ def test_each_missing_tool_is_named_and_the_rest_stands() -> None:
     assert "the emulator needs a C++ compiler, and none of g++, clang++, c++" in reason
     lines = screen(found)
     assert any("registers estimated, for want of a binary" in line for line in lines)
-    assert any("computed from the layout" in line for line in lines)
+    assert any("counted from the layout" in line for line in lines)
     assert "missing: registers, spills and instruction mix: NVRTC is not installed" in lines
 
 
@@ -267,7 +268,7 @@ def test_every_row_and_column_has_one_warp(preset: str) -> None:
 def test_the_picture_of_the_large_preset() -> None:
     found = explained("large", H200)
     assert found.tile is not None
-    assert report.picture(found.tile) == [
+    assert picture(found.tile) == [
         "block 128 x 256: warps   warp: lanes                        thread 8 x 16: fragments",
         "   n     0 128              n    0  4  8 12 16 20 24 28        n     0  32  64  96",
         "     +---------+              +-------------------------+        +-----------------+",
@@ -282,7 +283,7 @@ def test_the_picture_of_the_large_preset() -> None:
 def test_fragments_of_a_block_split_repeat_the_warps() -> None:
     found = explained("seed-v3.2")
     assert found.tile is not None
-    lines = report.picture(found.tile)
+    lines = picture(found.tile)
     warps = [line.split("|")[1].strip() for line in lines if line.strip().startswith("m ")][:16]
     assert warps == [str(warp) for warp in range(8)] * 2
     assert any("m 64 | 4x4 4x4 |" in line for line in lines)
@@ -293,7 +294,7 @@ def test_a_picture_is_cut_where_it_is_too_tall() -> None:
     assert found.tile is not None
     # 16 warps of 4 rows a fragment, twice.
     assert found.tile.m.warps == 16
-    assert any(": 16 more" in line for line in report.picture(found.tile))
+    assert any(": 16 more" in line for line in picture(found.tile))
 
 
 # *** the command ***
