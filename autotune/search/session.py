@@ -35,8 +35,9 @@ from autotune.types import (
 
 PRIOR_STARTS = 16
 """Points that the model chooses for the beginning of a measured search."""
-SEARCH_SHARE = 0.85
-"""Part of a time budget in which points are tried; the rest is left to the finals."""
+FINALS_SHARE = 0.15
+FINALS_S = 8.0
+"""What is left of a time budget to the finals: this share of it, but no more than so long."""
 SUSPECT_RESULTS = 5
 CLOCK_SHARE = 0.95
 """Clocks that differ by more than this are worth a warning."""
@@ -160,8 +161,10 @@ class Session:
         budget, progress = self._budget, self._progress
         if budget.trials is not None and progress.number >= budget.trials:
             return "finished"
-        if budget.seconds is not None and self._elapsed() >= budget.seconds * SEARCH_SHARE:
-            return "truncated"
+        if budget.seconds is not None:
+            finals_s = min(FINALS_SHARE * budget.seconds, FINALS_S) if self.setting.worker else 0.0
+            if self._elapsed() >= budget.seconds - finals_s:
+                return "truncated"
         if budget.patience is not None and progress.since_best >= budget.patience:
             return "truncated"
         return None
