@@ -7,6 +7,7 @@ point's valid neighbours) is answered without listing it: see `Region`.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import tomllib
@@ -87,7 +88,8 @@ class Space:
     starts: tuple[str, ...]
     """presets that a search begins with"""
     adaptable: tuple[str, ...]
-    """parameters that may be lowered to make a preset fit a problem"""
+    """parameters that may take an earlier value to make a preset fit a problem; the last named
+    gives way first"""
     launch: LaunchRule
     text: str = field(repr=False)
     supports: dict[str, frozenset[str]] = field(repr=False, compare=False)
@@ -182,19 +184,18 @@ class Space:
             raise InfeasibleError(f"this config cannot serve {problem.key} on sm_{arch}: {why}")
 
     def fitted(self, config: Config, problem: Problem, arch: int) -> Config | None:
-        """`config` with its adaptable parameters lowered until it is valid; None if none is.
+        """`config` with adaptable parameters lowered until it is valid; None if that does not help.
 
         Vector widths depend on how a problem lies in memory: a good tile stays a good tile with
-        narrower loads. Each adaptable parameter takes its largest value that still works.
+        narrower loads.
         """
-        if self.is_valid(config, problem, arch):
-            return config
-        choices = [[config]]
+        lower = []
         for name in self.adaptable:
-            values = [v for v in self.parameter(name).values if _lower(v, config[name])]
-            ordered = sorted(values, key=lambda value: str(value).zfill(12), reverse=True)
-            choices.append([c.but(**{name: value}) for c in choices[-1] for value in ordered])
-        for candidate in choices[-1]:
+            values = self.parameter(name).values
+            lower.append(values[values.index(config[name]) :: -1])
+        # The first is the config itself; the last name is lowered first.
+        for choice in itertools.product(*lower):
+            candidate = config.but(**dict(zip(self.adaptable, choice, strict=True)))
             if self.is_valid(candidate, problem, arch):
                 return candidate
         return None
@@ -307,10 +308,6 @@ def load(kernel: str = "sgemm", path: str | None = None) -> Space:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpaceError(f"{file} is not TOML: {error}") from None
     return _Reader(file, text, table).space()
-
-
-def _lower(value: Scalar, than: Scalar) -> bool:
-    return isinstance(value, int) and isinstance(than, int) and value <= than
 
 
 class _Reader:
