@@ -1,16 +1,18 @@
-"""A first, simple model of a kernel's time, to rank candidates where no GPU can.
+"""A model of a kernel's time: ranks candidates where no GPU can, and before one does.
 
-A block's turn of the main loop keeps three units of its SM busy: the issue slots, shared memory,
-and the path to the L2 cache. They overlap, imperfectly. To that come what waiting costs where too
-few warps are resident to hide it, the blocks' beginning and end, the SMs without work in the last
-wave, and the launch. Which order of instructions the compiler finds, spilled registers and the
-reuse of the L2 cache are not modelled.
+A block's turn of the main loop keeps four units of its SM busy: the issue slots, shared memory, the
+tags of the L1 cache and the path to the L2 cache. Between, it waits: for the results of its own
+instructions, for barriers, for global memory. Blocks that share an SM fill one another's waiting as
+far as there are blocks to do so, which is a closed queue with one server. To that come what blocks
+do before and after the loop, the SMs without work in the last wave, device memory, and the launch.
+
+docs/model.md tells how the constants were found and how well they do on shapes held out from that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.analysis import sgemm_work
@@ -23,15 +25,50 @@ from autotune.types import Config, Device, Problem
 
 _SCHEDULERS = 4
 _WARP = 32
-_L2_BYTES_PER_CYCLE_AND_SM = 32
-_MEMORY_LATENCY_CYCLES = 600
-_BARRIER_CYCLES = 40
-"""Until all warps have met and the first operands are back from shared memory."""
-_FMA_EFFICIENCY = 0.93
-"""Of the issue slots, where operands have to be fetched."""
-_OVERLAP = 3
-"""Exponent of the norm that joins overlapping times: 1 adds them, infinity takes the longest."""
-_LAUNCH_NS = 2500.0
+_LOAD_BYTES_PER_CYCLE = 32
+"""From the L2 cache to one SM."""
+_STORE_BYTES_PER_CYCLE = 64
+"""From one SM to the L2 cache, sectors that are written in part included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """What no data sheet tells; the values fit four shapes measured on an H200.
+
+    Rates, sizes and clocks are the device's. These are properties of an SM's pipelines and of the
+    compiler, taken to be alike on all architectures until one is measured that is not.
+
+    Attributes:
+        fma_efficiency: Share of its slots in which an FMA finds its operands; the rest of the time
+            the register file's banks are in one another's way.
+        overlap: Exponent of the norm that joins the times of units which work at once: 1 adds them,
+            infinity takes the longest.
+        memory_overlap: The same for waiting for memory beside computing, which meet less often.
+        dependency: Slots that a warp alone on its scheduler loses to waiting for its own results,
+            for each that it uses.
+        barrier_cycles: Until all warps have met and the first operands are back.
+        store_cycles: For each wavefront that puts a tile into shared memory between barriers.
+        line_cycles: In which the L1 cache looks up one line of a request.
+        memory_latency_ns: From a load to its data, with a cold L2 cache.
+        spill_slots: For each register and turn that has to go to memory and back.
+        launch_ns: From the launch to the first instruction, and from the last one to the end.
+    """
+
+    fma_efficiency: float = 0.945
+    overlap: float = 2.75
+    memory_overlap: float = 5.4
+    dependency: float = 0.51
+    barrier_cycles: float = 12.0
+    store_cycles: float = 0.32
+    line_cycles: float = 2.5
+    memory_latency_ns: float = 405.0
+    spill_slots: float = 5.5
+    launch_ns: float = 3700.0
+
+
+FITTED = Constants()
+FITTED_ON = ("512x512x512", "1024x1024x1024", "4096x4096x4096", "4096x4096x64")
+"""Shapes that the constants were fitted on; every other one tells how well they do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +77,12 @@ class Prediction:
 
     Attributes:
         time_ns: Predicted time of the launch.
-        terms: In ns. `issue`, `shared`, `l2` and `dram` as if each were alone and spread evenly
-            over the SMs; they overlap. To the first three together come `tail`, `latency` (waiting
-            for barriers and memory), `edge` (before and after the main loop) and `launch`.
+        terms: In ns. As if each were alone and spread evenly over the SMs, so that they overlap:
+            `issue` (issue slots), `shared` (wavefronts of shared memory), `l1` (lines of the main
+            loop's loads), `l2` (their bytes) and `dram` (traffic of device memory).
+            To the first four together come `tail` (SMs and schedulers without work), `latency`
+            (waiting for results, barriers and memory), `edge` (before and after the main loop) and
+            `launch`.
         blocks_per_sm: Resident blocks that it assumes.
     """
 
@@ -69,7 +109,7 @@ def candidate(
     return None
 
 
-def predict(work: Work, device: Device) -> Prediction:
+def predict(work: Work, device: Device, constants: Constants = FITTED) -> Prediction:
     """Predicts the time of a launch.
 
     Raises:
@@ -81,82 +121,171 @@ def predict(work: Work, device: Device) -> Prediction:
         raise InfeasibleError(f"no block fits an SM: {resident.reason}")
     grid = waves(work.blocks, device.sm_count, resident.blocks)
     ns = 1e6 / device.sm_clock_khz
+    turn = _Turn.of(work, device, constants)
 
     # An SM runs `count` waves of `blocks` blocks each: all it can hold, then what the last wave
     # leaves it.
-    units = _units(work, device)
     last = -(-grid.tail_blocks // device.sm_count)
     busy = latency = edge = 0.0
     for count, blocks in ((grid.full, resident.blocks), (1 if last else 0, last)):
         if count:
-            busy += count * work.iterations * _throughput(work, units, blocks)
-            latency += count * work.iterations * _waiting(work, units, blocks)
-            edge += count * _edge(work, blocks)
+            throughput = turn.throughput(blocks)
+            busy += count * work.iterations * throughput
+            latency += count * work.iterations * (turn.cycles(blocks) - throughput)
+            edge += count * _edge(work, turn, blocks)
     # The same turns, spread evenly over the SMs.
     turns = work.blocks / device.sm_count * work.iterations
-    issue, shared, l2 = (turns * cycles for cycles in units)
 
-    dram_ns = work.dram_bytes / device.bandwidth_gbs
-    time_ns = max((busy + latency + edge) * ns, dram_ns) + _LAUNCH_NS
+    dram_ns = _dram_bytes(work, device, grid.blocks_per_wave) / device.bandwidth_gbs
+    # Blocks of one wave come to their edges together. Later ones drift apart, and each finds others
+    # on its SM that are in their loops.
+    apart = (1 - 1 / resident.blocks) * (1 - 1 / grid.count)
+    loops = busy + latency
+    edge -= apart * (loops + edge - _together(constants.overlap, loops, edge))
+    on_sms_ns = (loops + edge) * ns
+    time_ns = _together(constants.memory_overlap, on_sms_ns, dram_ns) + constants.launch_ns
+    units = (turn.issue * work.warps / _SCHEDULERS, turn.shared, turn.l1, turn.l2)
+    issue, shared, l1, l2 = (turns * cycles * ns for cycles in units)
     return Prediction(
         time_ns=time_ns,
         terms={
-            "issue": issue * ns,
-            "shared": shared * ns,
-            "l2": l2 * ns,
+            "issue": issue,
+            "shared": shared,
+            "l1": l1,
+            "l2": l2,
             "dram": dram_ns,
             "latency": latency * ns,
             "edge": edge * ns,
-            "tail": (busy - turns * _together(units)) * ns,
-            "launch": _LAUNCH_NS,
+            "tail": (busy - turns * _together(constants.overlap, *units)) * ns,
+            "launch": constants.launch_ns,
         },
         blocks_per_sm=resident.blocks,
     )
 
 
-def _units(work: Work, device: Device) -> tuple[float, float, float]:
-    """Cycles that one block's turn keeps an SM's issue slots, shared memory and L2 path busy."""
-    warps = work.warps
-    # On an SM with 64 lanes an FMA holds its pipe for two cycles, which leaves every second issue
-    # slot to other instructions.
-    pipe = _SCHEDULERS * _WARP / device.cores_per_sm
-    fma = work.fma / _FMA_EFFICIENCY
-    return (
-        warps / _SCHEDULERS * max(fma * pipe, fma + work.slots),
-        warps * work.wavefronts,
-        work.load_bytes / _L2_BYTES_PER_CYCLE_AND_SM,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """Cycles of a turn of the main loop.
+
+    Attributes:
+        warps: Per block.
+        issue: That one warp keeps its scheduler busy.
+        shared, l1, l2: That one block keeps these units of its SM busy.
+        stall: That a warp alone on its scheduler waits for its own results.
+        fixed: That a block waits for barriers, and for a tile to be put into shared memory.
+        memory: From a load to its data.
+        prefetch: Of the work.
+        dram_share: Bytes per cycle of device memory for each SM that has a block.
+    """
+
+    constants: Constants
+    warps: int
+    issue: float
+    shared: float
+    l1: float
+    l2: float
+    stall: float
+    fixed: float
+    memory: float
+    prefetch: float
+    dram_share: float
+
+    @classmethod
+    def of(cls, work: Work, device: Device, constants: Constants) -> _Turn:
+        # On an SM with 64 lanes an FMA holds its pipe for two cycles, which leaves every second
+        # issue slot to other instructions.
+        pipe = _SCHEDULERS * _WARP / device.cores_per_sm
+        fma = work.fma / constants.fma_efficiency
+        slots = fma + work.slots + constants.spill_slots * work.spilled
+        issue = max(fma * pipe, slots)
+        warps = work.warps
+        stores = constants.store_cycles * warps * work.store_wavefronts
+        return cls(
+            constants=constants,
+            warps=warps,
+            issue=issue,
+            shared=warps * work.wavefronts,
+            l1=constants.line_cycles * work.load_lines,
+            l2=work.load_bytes / _LOAD_BYTES_PER_CYCLE,
+            stall=max(0.0, (1 + constants.dependency) * slots - issue),
+            fixed=constants.barrier_cycles * work.barriers + stores,
+            memory=constants.memory_latency_ns * device.sm_clock_khz / 1e6,
+            prefetch=work.prefetch,
+            dram_share=device.bandwidth_gbs
+            / min(work.blocks, device.sm_count)
+            * (1e6 / device.sm_clock_khz),
+        )
+
+    def throughput(self, blocks: int) -> float:
+        """Of so many resident blocks when nothing waits."""
+        return _together(
+            self.constants.overlap,
+            # The busiest scheduler decides.
+            -(-blocks * self.warps // _SCHEDULERS) * self.issue,
+            blocks * self.shared,
+            blocks * self.l1,
+            blocks * self.l2,
+        )
+
+    def cycles(self, blocks: int) -> float:
+        """Of so many resident blocks."""
+        own = -(-self.warps // _SCHEDULERS) * self.issue
+        # The warps of a block fill one another's stalls, blocks fill one another's waiting.
+        multiplying = _shared(own, self.issue, self.stall)
+        waiting = multiplying - own + self.fixed
+        computing = _shared(self.throughput(blocks), self.throughput(1), waiting)
+        # Loads that start late in the turn before wait for what was done before they started.
+        ahead = max(1, math.ceil(self.prefetch))
+        before = (ahead - self.prefetch) * multiplying
+        arriving = (self.memory + self.fixed + before) / ahead
+        return _together(self.constants.memory_overlap, computing, arriving)
 
 
-def _together(units: Iterable[float]) -> float:
-    """Cycles that units take which overlap imperfectly."""
-    return math.pow(sum(unit**_OVERLAP for unit in units), 1 / _OVERLAP)
-
-
-def _throughput(work: Work, units: tuple[float, float, float], blocks: int) -> float:
-    """Cycles of one turn of so many resident blocks when nothing waits."""
-    issue, shared, l2 = (blocks * unit for unit in units)
-    # The busiest scheduler decides.
-    warps = blocks * work.warps
-    return _together((issue * -(-warps // _SCHEDULERS) * _SCHEDULERS / warps, shared, l2))
-
-
-def _waiting(work: Work, units: tuple[float, float, float], blocks: int) -> float:
-    """Cycles that waiting adds to one turn of so many resident blocks."""
-    throughput = _throughput(work, units, blocks)
-    barrier = work.barriers * _BARRIER_CYCLES
-    # The warps of a block wait together, for a barrier and for loads that do not run ahead; the
-    # other blocks go on meanwhile.
-    alone = _throughput(work, units, 1) + barrier
-    if work.prefetch:
-        memory = _MEMORY_LATENCY_CYCLES / work.prefetch
-    else:
-        memory = alone + _MEMORY_LATENCY_CYCLES
-    return max(throughput + barrier / blocks, alone, memory) - throughput
-
-
-def _edge(work: Work, blocks: int) -> float:
+def _edge(work: Work, turn: _Turn, blocks: int) -> float:
     """Cycles before and after the loop: the first tile's way, and the results'."""
-    warps = blocks * work.warps
-    moved = blocks * work.edge_bytes / _L2_BYTES_PER_CYCLE_AND_SM
-    return _MEMORY_LATENCY_CYCLES + max(moved, warps * work.edge_slots / _SCHEDULERS)
+
+    def throughput(blocks: int) -> float:
+        warps = -(-blocks * work.warps // _SCHEDULERS)
+        lines = turn.constants.line_cycles * work.edge_lines
+        return _together(
+            turn.constants.overlap,
+            warps * work.edge_slots,
+            blocks * (work.edge_bytes / _STORE_BYTES_PER_CYCLE + lines),
+            # All SMs come to their edges at about the same time.
+            blocks * work.edge_dram_bytes / turn.dram_share,
+        )
+
+    return _shared(throughput(blocks), throughput(1), turn.memory)
+
+
+def _dram_bytes(work: Work, device: Device, resident: int) -> float:
+    """Traffic of device memory: what each wave of blocks reads, unless it still lies in L2."""
+    tiles = work.tile_rows * work.tile_columns
+    resident = min(resident, tiles)
+    rows = min(work.group_rows, work.tile_rows)
+    columns = -(-resident // rows)
+    if columns > work.tile_columns:
+        columns = work.tile_columns
+        rows = -(-resident // columns)
+    fewest = work.tile_rows * work.row_bytes + work.tile_columns * work.column_bytes
+    every = tiles / resident * (rows * work.row_bytes + columns * work.column_bytes)
+    missing = 1 - min(1, device.l2_bytes / fewest)
+    return work.dram_bytes + work.blocks / tiles * missing * max(0, every - fewest)
+
+
+def _together(exponent: float, *times: float) -> float:
+    """Time of what overlaps imperfectly."""
+    longest = max(times)
+    if not longest:
+        return 0.0
+    # Relative to the longest, so that no power leaves the range of floats.
+    return longest * math.pow(sum((time / longest) ** exponent for time in times), 1 / exponent)
+
+
+def _shared(load: float, service: float, waiting: float) -> float:
+    """Time in which each of `load / service` customers is served once by one server.
+
+    Each waits elsewhere for `waiting` between its turns. This is Schweitzer's approximation of mean
+    value analysis, solved: `service + waiting` for one customer, near `load` for many.
+    """
+    return (load + waiting + math.sqrt((load - waiting) ** 2 + 4 * service * waiting)) / 2

@@ -1,23 +1,39 @@
 """What a config of the SGEMM kernel asks of the device.
 
 Counted from the parameters of search_spaces/sgemm.toml; names and formulas are the ones there.
-Guards are left out.
+Left out are the order of the outer product, of which no static count explains measured times, and
+guards, whose cost does not show in them.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from autotune.analysis.global_memory import SECTOR_BYTES
 from autotune.analysis.shared_memory import LANES, wavefronts
-from autotune.analysis.waves import tiles
 from autotune.analysis.work import Work
 from autotune.problems.sgemm import FLOAT_BYTES, Sgemm
 from autotune.types import Config
 
 _LOOP_SLOTS = 12
 """Pointers, counter, branch and barrier of one turn of the main loop."""
+_INNER_LOOP_SLOTS = 4
+"""Counter, addresses and branch where not all of a tile's steps are unrolled."""
 _ADDRESS_SLOTS = 4
 """Address arithmetic of one piece that is copied; compilers need 1 to 7."""
+_UNROLLED_PREFETCH = 0.5
+"""Where a whole tile is unrolled, compilers start the loads of the next one only in its middle, to
+need fewer registers; a loop around the steps keeps them before it. Seen in the SASS of NVRTC 13.0,
+and a quarter of the time where a scheduler has a single warp."""
+_OTHER_REGISTERS = 44
+"""Addresses, counters, and what the compiler loads early; the median of 2,800 binaries."""
+_UNEVEN_REGISTERS = 3
+"""Line and place of each piece of a pass that does not take whole lines."""
+_SWIZZLE_REGISTERS = 8
+"""An address for each of the up to eight permutations."""
+_SQUEEZED = 128
+_LINE_BYTES = 128
+_PARTITIONS = 4
 _REGISTERS_PER_SM = 65536
 _REGISTERS_PER_THREAD = 255
 
@@ -33,62 +49,90 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
     thread_m, thread_n = _number(config, "thread_m"), _number(config, "thread_n")
     lanes_m, stages = _number(config, "lanes_m"), _number(config, "stages")
     vector_a, vector_b = _number(config, "vector_a"), _number(config, "vector_b")
+    vector_c, k_unroll = _number(config, "vector_c"), _number(config, "k_unroll")
     row_a = block_m + _number(config, "pad_a")
     row_b = block_n + _number(config, "pad_b")
+    lane_map, is_swizzled = str(config["lane_map"]), config["swizzle_a"] == "xor"
     threads = LANES * (block_m // (lanes_m * thread_m)) * (block_n // (LANES // lanes_m * thread_n))
     warps = threads // LANES
 
-    slots: float = _LOOP_SLOTS
-    passes: float = 0
+    slots: float = _LOOP_SLOTS + _INNER_LOOP_SLOTS * (block_k // k_unroll - 1)
+    loading: float = 0
     # Fragments: each thread, each k.
     is_contiguous = config["fragment_split"] == "contiguous"
     for axis, size in (("m", thread_m), ("n", thread_n)):
         width = _fragment(size)
         loads = block_k * size // width
         stride = size if is_contiguous else width
-        slots += loads * _load_slots(width)
-        passes += loads * _fragment_wavefronts(
-            axis, str(config["lane_map"]), lanes_m, stride, width
-        )
+        slots += loads
+        loading += loads * _fragment_wavefronts(axis, lane_map, lanes_m, stride, width)
     # Copies: the block shares the pieces of each tile.
-    staged = 0
+    copying: float = 0
+    lines: float = 0
+    staged = uneven = 0
     for operand, rows, row, vector, is_k_contiguous in (
         ("a", block_m, row_a, vector_a, problem.layout[0] == "n"),
         ("b", block_n, row_b, vector_b, problem.layout[1] == "t"),
     ):
         floats = rows * block_k
-        per_thread = -(-floats // (threads * vector))
-        staged += per_thread * vector
+        along = block_k if is_k_contiguous else rows
+        passes = -(-floats // (threads * vector))
+        is_uneven = threads % (along // vector) != 0
+        staged += passes * vector
+        uneven += passes * is_uneven
         stores = vector if is_k_contiguous else 1
-        slots += per_thread * (1 + stores + _ADDRESS_SLOTS)
+        slots += passes * (1 + stores + _ADDRESS_SLOTS * (1 + is_uneven))
         if is_k_contiguous:
-            is_swizzled = operand == "a" and config["swizzle_a"] == "xor"
-            cost = stores * _transposing_wavefronts(row, vector, block_k // vector, is_swizzled)
+            cost = stores * _transposing_wavefronts(
+                row, vector, block_k // vector, operand == "a" and is_swizzled
+            )
         else:
             cost = _copying_wavefronts(row, vector, rows // vector)
-        passes += floats / (LANES * vector) * cost / warps
+        requests = floats / (LANES * vector)
+        copying += requests * cost / warps
+        # A request takes so many lines of the tile, and each is at least one of memory.
+        requested = LANES * vector
+        lines += requests * max(1, requested / along, requested * FLOAT_BYTES / _LINE_BYTES)
 
     results = thread_m * thread_n
-    accesses = results // _number(config, "vector_c")
+    accesses = results // vector_c
+    stride = thread_n if is_contiguous else _fragment(thread_n)
+    sectors, edge_lines = _stored_places(lane_map, lanes_m, stride)
+    needed = results + thread_m + thread_n + staged + _OTHER_REGISTERS
+    needed += _UNEVEN_REGISTERS * uneven + _SWIZZLE_REGISTERS * is_swizzled
+    bound = _bound(warps * _number(config, "min_blocks"))
     if registers is None:
-        registers = _registers(config, results, thread_m + thread_n, staged, threads)
+        registers = min(_squeezed(needed), bound)
+    tile_rows, tile_columns = -(-problem.m // block_m), -(-problem.n // block_n)
+    # Scaling by alpha, and C written once or also read and scaled.
+    c_passes = 1 if problem.beta_zero else 2
     return Work(
-        blocks=tiles((problem.m, problem.n), (block_m, block_n)) * problem.batch,
+        blocks=tile_rows * tile_columns * problem.batch,
         threads=threads,
         registers=registers,
+        # A binary that leaves registers unused spills none.
+        spilled=max(0, needed - bound) if registers >= bound else 0,
         shared_bytes=FLOAT_BYTES * stages * block_k * (row_a + row_b),
         iterations=-(-problem.k // block_k),
         # Registers hold the next tile while this one is multiplied, with one stage too.
-        prefetch=1,
+        prefetch=_UNROLLED_PREFETCH if k_unroll == block_k else 1,
         barriers=1 if stages > 1 else 2,
         fma=results * block_k,
         slots=slots,
-        wavefronts=passes,
+        wavefronts=loading + copying,
+        store_wavefronts=copying,
         load_bytes=FLOAT_BYTES * block_k * (block_m + block_n),
-        # Scaling by alpha, and C written once or also read and scaled.
-        edge_slots=(results + accesses) * (1 if problem.beta_zero else 2),
-        edge_bytes=FLOAT_BYTES * block_m * block_n * (1 if problem.beta_zero else 2),
+        load_lines=lines,
+        edge_slots=(results + accesses) * c_passes,
+        edge_bytes=warps * accesses * sectors * SECTOR_BYTES * c_passes,
+        edge_lines=warps * accesses * edge_lines * c_passes,
+        edge_dram_bytes=FLOAT_BYTES * block_m * block_n * c_passes,
         dram_bytes=problem.bytes_min,
+        tile_rows=tile_rows,
+        tile_columns=tile_columns,
+        group_rows=_number(config, "group_m"),
+        row_bytes=FLOAT_BYTES * block_m * problem.k,
+        column_bytes=FLOAT_BYTES * block_n * problem.k,
     )
 
 
@@ -101,17 +145,16 @@ def _fragment(size: int) -> int:
     return 4 if size % 4 == 0 else 2 if size % 2 == 0 else 1
 
 
-def _load_slots(width: int) -> float:
-    # Measured on an H200: a 16-byte load takes about three slots from the FMAs around it, because
-    # writing its registers competes with their operands.
-    return 1 + width / 2
+def _bound(warps: int) -> int:
+    """Registers per thread that launch bounds leave, by spilling if need be."""
+    per_partition = -(-warps // _PARTITIONS)
+    most = _REGISTERS_PER_SM // _PARTITIONS // (per_partition * LANES) // 8 * 8
+    return min(most, _REGISTERS_PER_THREAD)
 
 
-def _registers(config: Config, results: int, fragments: int, staged: int, threads: int) -> int:
-    needed = results + _number(config, "register_buffers") * fragments + staged + 24
-    # Launch bounds make the compiler stay below this, by spilling if need be.
-    bound = _REGISTERS_PER_SM // (threads * _number(config, "min_blocks")) // 8 * 8
-    return min(needed, bound, _REGISTERS_PER_THREAD)
+def _squeezed(registers: int) -> int:
+    """What a compiler needs that tries hard to stay within what 16 warps of an SM can have."""
+    return _SQUEEZED if _SQUEEZED < registers <= 1.08 * _SQUEEZED else registers
 
 
 def lane(lane_map: str, lanes_m: int, index: int) -> tuple[int, int]:
@@ -159,6 +202,17 @@ def _copying_wavefronts(row: int, vector: int, pieces: int) -> int:
     """Storing one piece a lane, where pieces lie along the tile's rows."""
     words = [index // pieces * row + index % pieces * vector for index in range(LANES)]
     return _cost(words, vector, is_load=False)
+
+
+@lru_cache(maxsize=4096)
+def _stored_places(lane_map: str, lanes_m: int, stride: int) -> tuple[int, int]:
+    """Sectors and lines of one store of C, whose rows lie far apart."""
+    places = [lane(lane_map, lanes_m, index) for index in range(LANES)]
+    sectors, lines = (
+        {(row, FLOAT_BYTES * stride * column // size) for row, column in places}
+        for size in (SECTOR_BYTES, _LINE_BYTES)
+    )
+    return len(sectors), len(lines)
 
 
 def _cost(words: list[int], width: int, *, is_load: bool) -> int:

@@ -9,37 +9,63 @@ from dataclasses import dataclass
 class Work:
     """One launch of blocks that all do the same: a main loop, and an edge around it.
 
+    A turn of the main loop multiplies one tile that lies in shared memory, and then puts the next
+    one there, which has been on its way from global memory meanwhile.
+
     Attributes:
         blocks: Of the grid.
         threads: Per block.
         registers: Per thread.
+        spilled: Registers per thread that the compiler cannot keep, so that they go to memory and
+            back in each turn.
         shared_bytes: Per block.
         iterations: Turns of the main loop.
-        prefetch: Turns by which loads from global memory run ahead of their use.
+        prefetch: Turns by which loads from global memory run ahead of their use: 1 where they
+            start with the turn before, 0.5 where they start in its middle, 0 where nothing is
+            done meanwhile.
         barriers: Per turn.
         fma: Fused multiply-adds per thread and turn.
         slots: Issue slots per warp and turn beside those of the fused multiply-adds.
         wavefronts: Passes through shared memory per warp and turn.
+        store_wavefronts: Those of them that put the next tile there: nobody multiplies meanwhile.
         load_bytes: Read from global memory per block and turn.
+        load_lines: Lines of 128 bytes that the requests of a block touch in a turn, each request
+            for itself.
         edge_slots: Issue slots per warp before and after the loop.
-        edge_bytes: Read and written by a block before and after the loop.
+        edge_bytes: Read and written by a block before and after the loop, in whole sectors of 32
+            bytes, each request for itself.
+        edge_lines: As `load_lines`, before and after the loop.
+        edge_dram_bytes: Fewest bytes of device memory traffic of a block before and after the loop.
         dram_bytes: Fewest bytes of device memory traffic of the whole launch.
+        tile_rows, tile_columns: Of a matrix of tiles, one block each; `blocks` is a multiple.
+        group_rows: Rows of tiles that are walked together, column by column.
+        row_bytes, column_bytes: Of the operands that a row and a column of tiles share.
     """
 
     blocks: int
     threads: int
     registers: int
+    spilled: int
     shared_bytes: int
     iterations: int
-    prefetch: int
+    prefetch: float
     barriers: int
     fma: int
     slots: float
     wavefronts: float
+    store_wavefronts: float
     load_bytes: int
+    load_lines: float
     edge_slots: float
-    edge_bytes: int
+    edge_bytes: float
+    edge_lines: float
+    edge_dram_bytes: int
     dram_bytes: int
+    tile_rows: int
+    tile_columns: int
+    group_rows: int
+    row_bytes: int
+    column_bytes: int
 
     @property
     def warps(self) -> int:
