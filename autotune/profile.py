@@ -48,8 +48,8 @@ SM_CYCLES = "sm__cycles_elapsed.max"
 WARPS_ACTIVE = "sm__warps_active.avg.pct_of_peak_sustained_active"
 SHARED_LOADS = "smsp__inst_executed_op_shared_ld.sum"
 SHARED_STORES = "smsp__inst_executed_op_shared_st.sum"
-# Attributed to instructions, and so exactly what their addresses cost. The data stage's own counters
-# of the same name without `smsp__sass_` also hold stores that waited for other traffic: 1 % more for
+# Attributed to instructions, and so exactly what their addresses cost. The data stage's counters of
+# the same name without `smsp__sass_` also hold stores that waited for other traffic: 1 % more for
 # seed-v3.2 on an H200, and not the same number twice. Its conflicts have no attributed form.
 LOAD_WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 STORE_WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum"

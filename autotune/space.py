@@ -201,7 +201,7 @@ class Space:
         return None
 
     def start_configs(self, problem: Problem, arch: int) -> list[Config]:
-        """The presets that a search begins with, fitted to the problem; those that cannot are out."""
+        """The presets that a search begins with, fitted to the problem, without those that fail."""
         fitted = [self.fitted(self.presets[name], problem, arch) for name in self.starts]
         return list(dict.fromkeys(config for config in fitted if config is not None))
 

@@ -11,6 +11,7 @@ import click
 from autotune.cli import app
 from autotune.cli.db import db
 from autotune.cli.devices import devices
+from autotune.cli.emulate import emulate
 from autotune.cli.explain import explain
 from autotune.cli.lookup import lookup
 from autotune.cli.render import render
@@ -49,5 +50,5 @@ def main(ctx: click.Context) -> None:
     app.set_up(ctx)
 
 
-for _command in (search, lookup, results, devices, spaces, render, explain, db):
+for _command in (search, lookup, results, devices, spaces, render, explain, emulate, db):
     main.add_command(_command)

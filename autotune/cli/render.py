@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import click
 
-from autotune.cli import app, options
+from autotune.cli import app, configs, options
 from autotune.errors import UsageError
 
 
@@ -57,7 +55,7 @@ def render(
     family_space = spaces.load(problem.kernel, space)
     base = family_space.preset(preset) if preset else {}
     if config is not None:
-        chosen = family_space.config({**base, **_values(config)})
+        chosen = family_space.config({**base, **configs.values(config)})
     elif preset:
         chosen = family_space.preset(preset)
     else:
@@ -70,24 +68,3 @@ def render(
         file.write_text(source, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from None
-
-
-def _values(text: str) -> dict[str, Any]:
-    """Parameter values from JSON, or from a file that holds it."""
-    place = "--config"
-    if not text.lstrip().startswith("{"):
-        place = text
-        try:
-            text = Path(text).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise UsageError(
-                f"cannot read the config in {place}: {why}; give a file, or JSON in braces"
-            ) from None
-    try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{place} is not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise UsageError(f"{place} must be one JSON object of parameter values")
-    return values

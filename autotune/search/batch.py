@@ -166,6 +166,6 @@ def _check_memory(problem: Problem, target: Device) -> None:
     needed = verify.needed_bytes(problem)
     if needed > target.memory_bytes:
         raise ShapeError(
-            f"{problem.shape} needs {needed / 1e9:,.1f} GB to be verified and timed; {target.name} has "
-            f"{target.memory_bytes / 1e9:,.1f} GB"
+            f"{problem.shape} needs {needed / 1e9:,.1f} GB to be verified and timed; {target.name} "
+            f"has {target.memory_bytes / 1e9:,.1f} GB"
         )
