@@ -212,7 +212,7 @@ class Region:
         self, constraint: Constraint, columns: Mapping[str, NDArray[Any]]
     ) -> NDArray[np.bool_]:
         environment = self.space.environment({**self._context, **columns})
-        return np.asarray(constraint.rule(environment), dtype=bool)
+        return np.asarray(self.space.holds(constraint, environment), dtype=bool)
 
     def _merge(self, live: dict[str, NDArray[np.int16]], rows: int) -> tuple[Ints, Ints]:
         """A group number for each row, equal where all live parameters are, and a row of each."""

@@ -5,11 +5,18 @@ Flag beats variable beats default. docs/env.md lists every variable; a test keep
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import platformdirs
+
+from autotune.errors import UsageError
+
+_log = logging.getLogger("autotune")
 
 VARIABLES = {
     "AUTOTUNE_DB": "results store: a path or a SQLAlchemy URL",
@@ -44,17 +51,33 @@ def cache_folder() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        pass
-    else:
-        if os.access(folder, os.W_OK):
-            return folder
-    return Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}"
+        return _stopgap(folder)
+    return folder if os.access(folder, os.W_OK) else _stopgap(folder)
+
+
+@cache
+def _stopgap(wanted: Path) -> Path:
+    """A folder in the temporary one, which nobody else may have prepared with kernels of his."""
+    folder = Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    state = folder.lstat() if folder.is_dir() and not folder.is_symlink() else None
+    if state is None or state.st_uid != os.getuid() or state.st_mode & 0o022:
+        folder = Path(tempfile.mkdtemp(prefix="autotune-"))
+    _log.warning("%s cannot be written; compiled kernels go to %s instead", wanted, folder)
+    return folder
 
 
 def jobs() -> int:
-    """Compiler processes at a time: `AUTOTUNE_JOBS`, else the CPUs this process may use."""
+    """Compiler processes at a time: `AUTOTUNE_JOBS`, else the CPUs this process may use.
+
+    Raises:
+        UsageError: the variable is not a number from 1 up.
+    """
     if chosen := read("AUTOTUNE_JOBS"):
-        return max(1, int(chosen))
+        if not chosen.isdecimal() or int(chosen) < 1:
+            raise UsageError(f"AUTOTUNE_JOBS is {chosen!r}; it must be a number of processes, 1 up")
+        return int(chosen)
     return len(os.sched_getaffinity(0))
 
 

@@ -166,9 +166,20 @@ class Space:
                 return str(error)
         environment = self.environment({**context(problem, arch), **config})
         for constraint in self.constraints:
-            if not constraint.rule(environment):
+            if not self.holds(constraint, environment):
                 return reason(constraint, environment)
         return None
+
+    def holds(self, constraint: Constraint, environment: Mapping[str, Any]) -> Any:
+        """Whether a constraint is kept: for one config, or for each of an array of them.
+
+        Raises:
+            SpaceError: it fails, for example by a division by zero; file and constraint are named.
+        """
+        try:
+            return constraint.rule(environment)
+        except SpaceError as error:
+            raise SpaceError(f"{self.path}: constraint {constraint.name!r}: {error}") from None
 
     def is_valid(self, config: Config, problem: Problem, arch: int) -> bool:
         """Whether every constraint holds."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import sys
 import traceback
 import warnings
@@ -69,6 +70,18 @@ class Commands(click.Group):
                 "--debug for the place, and report it",
                 1,
             ) from error
+
+
+class ShapeCommand(click.Command):
+    """A command whose argument is a shape: one that starts with a minus is no unknown option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for word in args:
+            if re.match(r"-\d", word):
+                raise click.BadParameter(
+                    f"{word!r} is not a shape; write MxNxK, for example 2048x2048x2048", ctx
+                )
+        return super().parse_args(ctx, args)
 
 
 def command_line() -> list[str]:

@@ -7,7 +7,7 @@ import click
 from autotune.cli import app, configs, options
 
 
-@click.command()
+@click.command(cls=app.ShapeCommand)
 @click.argument("shape", metavar="MxNxK")
 @options.arch_option(text="Architecture to explain for: 75, 7.5, sm_75, or native.")
 @click.option("--preset", metavar="NAME", help="A named config of the search space.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autotune.lookup import Answer
 
 
-@click.command()
+@click.command(cls=app.ShapeCommand)
 @click.argument("shape", metavar="MxNxK")
 @options.arch_option(text="Architecture to find a config for: 75, 7.5, sm_75, or native.")
 @click.option(

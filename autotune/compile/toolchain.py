@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune import settings
 from autotune.compile import nvcc, nvrtc
 from autotune.compile.job import Compiler, Died
-from autotune.errors import CompilerError, UsageError
+from autotune.errors import ArchitectureError, CompilerError, UsageError
 
 _FIRST_OF_CUDA_12 = 50
 _LOWEST_DRIVER = {12: 525, 13: 580}
@@ -46,12 +46,12 @@ def check(compiler: Compiler, arch: int, driver: int = 0) -> None:
             loaded here.
 
     Raises:
-        CompilerError: the compiler does not know the architecture, or the driver cannot load what
-            it makes; the message names what to install.
+        ArchitectureError: the compiler does not know the architecture.
+        CompilerError: the driver cannot load what it makes. Either message names what to install.
     """
     if arch not in compiler.archs:
         known = ", ".join(map(str, sorted(compiler.archs))) or "nothing"
-        raise CompilerError(
+        raise ArchitectureError(
             f"{compiler.label} cannot compile for sm_{arch}, it knows {known}; "
             + _serving(compiler, arch)
         )

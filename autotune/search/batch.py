@@ -71,7 +71,9 @@ def search(
     Raises:
         UsageError: no problem, problems of several families, an unknown effort.
         DeviceError: `arch` is None and there is no GPU, or the named GPU is not there.
-        CompilerError: no compiler serves the architecture or the driver.
+        ArchitectureError: unknown, or no compiler here serves it.
+        CompilerError: there is no compiler, or none that the driver can follow.
+        ShapeError: the only problem does not fit into the device's memory.
         StoreError: the store cannot be opened or written.
         KeyboardInterrupt: as it came; all that was tried is stored.
     """
@@ -87,6 +89,9 @@ def search(
     compile.check(chosen_compiler, target.arch, target.driver)
     if target.is_present:
         space.device_limits(target.arch, target)
+    if len(problems) == 1:
+        # Of several, one that does not fit is reported and the others go on.
+        _check_memory(problems[0], target)
     with ExitStack() as stack:
         results = store if isinstance(store, Store) else stack.enter_context(Store.open(store))
         listener(

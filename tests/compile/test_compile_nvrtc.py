@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.compile import Cache, check, compile_one, find
-from autotune.errors import CompilerError
+from autotune.errors import ArchitectureError
 from autotune.types import Binary, Failure, Outcome
 
 REVERSE = """
@@ -85,7 +85,7 @@ def test_every_architecture(cache: Cache, arch: int) -> None:
 def test_pascal_names_the_extra() -> None:
     if 60 in find().archs:
         pytest.skip("this is CUDA 12, which still serves it")
-    with pytest.raises(CompilerError, match=r"sm_60.*autotune-cuda\[cu12\]"):
+    with pytest.raises(ArchitectureError, match=r"sm_60.*autotune-cuda\[cu12\]"):
         check(find(), 60)
 
 

@@ -146,3 +146,12 @@ def test_views_are_those_of_the_store() -> None:
 def test_what_a_user_runs_into_is_answered() -> None:
     for question in ("verified?", "failed trials?", "two runs differ?", "two machines?"):
         assert re.search(rf"\*\*[^*]*{re.escape(question)}\*\*", README), question
+
+
+def test_tables_are_what_was_recorded() -> None:
+    """Every table comes from a result file; `python benchmarks/tables.py --write` renews them."""
+    tables = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
+    pages = [page for page in tables["PAGES"] if "<!-- table " in page.read_text()]
+    assert ROOT / "README.md" in pages
+    for page in pages:
+        assert page.read_text() == tables["filled"](page.read_text()), page
