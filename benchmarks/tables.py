@@ -51,7 +51,59 @@ def end_to_end() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"end_to_end": end_to_end}
+def profile_counters() -> str:
+    """Figures foreseen without a GPU beside the counters of Nsight Compute."""
+    results = _load("profile_h200.json")
+    profiles = results["profiles"]
+    rows: dict[str, list[str]] = {}
+    for number, entry in enumerate(profiles.values()):
+        for each in entry["comparisons"]:
+            cells = rows.setdefault(each["name"], ["-"] * (2 * len(profiles)))
+            for place, kind in enumerate(("predicted", "measured")):
+                cells[2 * number + place] = _figure(each[kind], each["unit"])
+    head = [f"{name}, {kind}" for name in profiles for kind in ("foreseen", "counted")]
+    lines = ["| figure | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
+    lines += [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows.items()]
+    lines += ["", _origin("profile_presets.py", [results["provenance"]])]
+    return "\n".join(lines)
+
+
+def profile_gap() -> str:
+    """Where the peak went, in percent of it; what loses less than 0.5 % of each is left out."""
+    results = _load("profile_h200.json")
+    profiles = results["profiles"]
+    gaps = {name: entry["profile"]["gap"] for name, entry in profiles.items()}
+    losses = {
+        name: {each["cause"]: each["percent"] for each in gap["losses"]}
+        for name, gap in gaps.items()
+    }
+    reasons = {reason for each in losses.values() for reason, share in each.items() if share >= 0.5}
+    ordered = sorted(reasons, key=lambda r: -max(each.get(r, 0.0) for each in losses.values()))
+    lines = ["| percent of peak | " + " | ".join(gaps) + " |", "|---" * (len(gaps) + 1) + "|"]
+    reached = (f"{gap['reached_percent']:.1f}" for gap in gaps.values())
+    lines.append("| reached | " + " | ".join(reached) + " |")
+    for reason in ordered:
+        cells = (f"{each.get(reason, 0.0):.1f}" for each in losses.values())
+        lines.append(f"| {reason} | " + " | ".join(cells) + " |")
+    lines += ["", _origin("profile_presets.py", [results["provenance"]])]
+    return "\n".join(lines)
+
+
+def _figure(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "ns":
+        return f"{value / 1e3:.1f} us"
+    if unit == "share":
+        return f"{value:.1%}"
+    return f"{value:,.0f}"
+
+
+TABLES = {
+    "end_to_end": end_to_end,
+    "profile_counters": profile_counters,
+    "profile_gap": profile_gap,
+}
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
