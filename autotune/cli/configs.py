@@ -1,12 +1,35 @@
-"""How a config is given: `--config FILE` or `--config JSON`."""
+"""How a config is given: `--preset NAME`, `--config FILE` or `--config JSON`, in a `--space`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import click
 
 from autotune.errors import UsageError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def config_options(command: Command) -> Command:
+    """Adds --preset, --config and --space."""
+    for decorate in (
+        click.option(
+            "--space", metavar="FILE", help="Another search space of the same kernel family."
+        ),
+        click.option(
+            "--config",
+            metavar="FILE|JSON",
+            help="Values as JSON, or a file of it; what it does not name is the preset's, else the "
+            "parameter's default.",
+        ),
+        click.option("--preset", metavar="NAME", help="A named config of the search space."),
+    ):
+        command = decorate(command)
+    return command
 
 
 def values(text: str) -> dict[str, Any]:

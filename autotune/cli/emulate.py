@@ -8,13 +8,7 @@ from autotune.cli import app, configs, options
 
 
 @click.command()
-@click.option("--preset", metavar="NAME", help="A named config of the search space.")
-@click.option(
-    "--config",
-    metavar="FILE|JSON",
-    help="Values as JSON, or a file of it; what it does not name is the preset's, else the "
-    "parameter's default.",
-)
+@configs.config_options
 @options.arch_option(default="75", text="Architecture to render for, or native.")
 @click.option(
     "--shape", default="512x512x512", show_default=True, metavar="MxNxK",
@@ -25,7 +19,6 @@ from autotune.cli import app, configs, options
     help="Run every block, or a few of each kind of tile and count for the rest.",
 )  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the data and the sample.")
-@click.option("--space", metavar="FILE", help="Another search space of the same kernel family.")
 @options.problem_options
 @app.output_options("json")
 @app.log_options

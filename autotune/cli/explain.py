@@ -10,15 +10,8 @@ from autotune.cli import app, configs, options
 @click.command(cls=app.ShapeCommand)
 @click.argument("shape", metavar="MxNxK")
 @options.arch_option(text="Architecture to explain for: 75, 7.5, sm_75, or native.")
-@click.option("--preset", metavar="NAME", help="A named config of the search space.")
-@click.option(
-    "--config",
-    metavar="FILE|JSON",
-    help="Values as JSON, or a file of it; what it does not name is the preset's, else the "
-    "parameter's default.",
-)
+@configs.config_options
 @click.option("--best", is_flag=True, help="The best config that the results store knows.")
-@click.option("--space", metavar="FILE", help="Another search space of the same kernel family.")
 @click.option(
     "--profile", is_flag=True,
     help="Also count a launch with Nsight Compute (ncu) on a GPU of that architecture.",

@@ -11,19 +11,12 @@ from autotune.errors import UsageError
 
 
 @click.command()
-@click.option("--preset", metavar="NAME", help="A named config of the search space.")
-@click.option(
-    "--config",
-    metavar="FILE|JSON",
-    help="Values as JSON, or a file of it; what it does not name is the preset's, else the "
-    "parameter's default.",
-)
+@configs.config_options
 @options.arch_option(default="75", text="Architecture to render for, or native.")
 @click.option(
     "--shape", default="2048x2048x2048", show_default=True, metavar="MxNxK",
     help="Guards are emitted for the sizes that do not divide.",
 )  # fmt: skip
-@click.option("--space", metavar="FILE", help="Another search space of the same kernel family.")
 @click.option(
     "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Write the source to this file.",

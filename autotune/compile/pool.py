@@ -6,19 +6,16 @@ busy; but only a process can be killed, and a compile that is stuck knows no oth
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
-from multiprocessing import Pipe
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 
 from autotune import settings
+from autotune.child import Child
 from autotune.compile import nvrtc
 from autotune.compile.cache import Cache
 from autotune.compile.job import Compiler, Died, Job
@@ -28,12 +25,6 @@ from autotune.errors import CompilerError
 from autotune.types import Binary, Failure, Outcome
 
 _START_LIMIT_S = 60.0
-# Not multiprocessing's spawn, which runs the caller's main module again in every worker: a script
-# without a main guard would start itself, and the command line would load all of its imports.
-_START = (
-    "import sys; sys.path[:] = sys.argv[2:]; "
-    "from autotune.compile.worker import main; main(int(sys.argv[1]))"
-)
 
 
 class Pool:
@@ -257,31 +248,15 @@ class _Worker:
     `kill`."""
 
     def __init__(self, compiler: Compiler) -> None:
-        # In memory, because the temporary folder may be full. Holds the last words of a library
-        # that aborts.
-        self._printed = os.fdopen(os.memfd_create("autotune-compiler"), "w+b")
-        self._pipe, theirs = Pipe()
         self._needs_folder = compiler.kind == "nvcc"
         self._is_ready = False
-        self._lock = threading.Lock()
         try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", _START, str(theirs.fileno()), *sys.path],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._printed,
-                    stderr=self._printed,
-                    start_new_session=True,
-                )
+            self._child = Child("autotune.compile.worker", "autotune-compiler")
         except OSError as error:
-            self._pipe.close()
-            self._printed.close()
             raise CompilerError(
                 f"cannot start a compiler process ({error}); set AUTOTUNE_JOBS to fewer"
             ) from error
-        with suppress(OSError):  # it died already; whoever receives will see
-            self._pipe.send(compiler)
+        self._child.send(compiler)
 
     def run(self, job: Job, timeout_s: float | None) -> Binary | Failure:
         """One job. After any exception the worker is dead.
@@ -295,8 +270,7 @@ class _Worker:
             self._await_start()
             with self._folder() as folder:
                 try:
-                    with suppress(OSError):
-                        self._pipe.send((job, folder))
+                    self._child.send((job, folder))
                     reply = self._receive(timeout_s)
                 except BaseException:
                     self.kill()  # before its folder goes
@@ -315,18 +289,12 @@ class _Worker:
 
     def kill(self) -> None:
         """End it and everything it started, now."""
-        with self._lock:
-            # The group outlives its leader's death, but not the wait: hence this order.
-            if self._process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+        self._child.kill()
 
     def close(self) -> None:
         """Kill it and free what it held."""
-        self.kill()
-        self._pipe.close()
-        self._printed.close()
+        self._child.kill()
+        self._child.close()
 
     def _await_start(self) -> None:
         if self._is_ready:
@@ -349,15 +317,11 @@ class _Worker:
 
     def _receive(self, timeout_s: float | None) -> Reply | None:
         try:
-            if not self._pipe.poll(timeout_s):
-                raise TimeoutError
-            reply: Reply | None = self._pipe.recv()
+            reply: Reply | None = self._child.receive(timeout_s)
             return reply
-        except (EOFError, ConnectionError):
+        except EOFError:
             self.kill()
-        self._printed.seek(0)
-        printed = self._printed.read().decode(errors="replace").strip()
-        code = self._process.returncode
+        code, printed = self._child.ending()
         if code < 0:
             raise Died(f"killed by {signal.Signals(-code).name}", printed)
         last = printed.splitlines()[-1] if printed else "no text"

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
-from contextlib import suppress
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from types import TracebackType
 
+from autotune.child import Child
 from autotune.errors import DeviceError, UsageError
 from autotune.measure import probe
 from autotune.measure.bench import failure
@@ -21,7 +15,6 @@ from autotune.measure.child import (
     Bug,
     Done,
     DoorMaker,
-    Message,
     Ready,
     Refused,
     Request,
@@ -35,12 +28,6 @@ from autotune.types import Device, Measurement, Outcome
 _START_LIMIT_S = 120.0
 _POLITE_END_S = 0.3
 _DEATH_S = 20.0
-# Not multiprocessing's spawn, which runs the caller's main module again in the child: a script
-# without a main guard would start itself. A fresh interpreter also obeys the fork rule.
-_START = (
-    "import sys; sys.path[:] = sys.argv[2:]; "
-    "from autotune.measure.child import main; main(int(sys.argv[1]))"
-)
 
 
 class Worker:
@@ -89,7 +76,7 @@ class Worker:
         except BaseException:
             self._lock.release()
             raise
-        self._child: _Child | None = None
+        self._child: Child | None = None
 
     def measure(self, job: AnyJob) -> Measurement:
         """Verifies and times one kernel.
@@ -173,7 +160,7 @@ class Worker:
             raise answer.error
         return answer.measurements
 
-    def _follow(self, child: _Child, request: Request) -> Done | Refused:
+    def _follow(self, child: Child, request: Request) -> Done | Refused:
         step = Step(name="prepare", job=0)
         while True:
             job = request.jobs[step.job]
@@ -189,7 +176,7 @@ class Worker:
                 reason = f"no end after {limit_s:g} s in the step '{step.name}'"
             except EOFError:
                 outcome = Outcome.crash
-                reason = f"the worker process {child.last_words()} in the step '{step.name}'"
+                reason = f"the worker process {_last_words(child)} in the step '{step.name}'"
             else:
                 if isinstance(message, Step):
                     step = message
@@ -207,18 +194,22 @@ class Worker:
                 )
             raise _JobEnded(step.job, failure(job, outcome, reason, self.door))
 
-    def _ready_child(self) -> _Child:
-        if self._child is not None and self._child.is_alive():
+    def _ready_child(self) -> Child:
+        if self._child is not None and self._child.is_alive:
             return self._child
         self._end_child()
-        self._child = _Child(self._setup)
+        try:
+            self._child = Child("autotune.measure.child", "autotune-worker")
+        except OSError as error:
+            raise DeviceError(f"cannot start the worker process: {error}") from error
+        self._child.send(self._setup)
         self.starts += 1
         try:
             message = self._child.receive(_START_LIMIT_S)
         except TimeoutError:
             reason = f"it was not ready after {_START_LIMIT_S:g} s"
         except EOFError:
-            reason = f"it {self._child.last_words()}"
+            reason = f"it {_last_words(self._child)}"
         else:
             if isinstance(message, Ready):
                 self.door = message.door
@@ -233,7 +224,7 @@ class Worker:
     def _end_child(self) -> None:
         if self._child is not None:
             child, self._child = self._child, None
-            child.end()
+            child.close(polite_s=_POLITE_END_S, limit_s=_DEATH_S)
 
 
 class _JobEnded(Exception):
@@ -245,72 +236,8 @@ class _JobEnded(Exception):
         self.measurement = measurement
 
 
-class _Child:
-    """The process, its pipe, and what it prints."""
-
-    def __init__(self, setup: Setup) -> None:
-        # In memory, because the temporary folder may be full.
-        self._printed = os.fdopen(os.memfd_create("autotune-worker"), "w+b")
-        self._pipe, theirs = Pipe()
-        try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", _START, str(theirs.fileno()), *sys.path],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._printed,
-                    stderr=self._printed,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            self._pipe.close()
-            self._printed.close()
-            raise DeviceError(f"cannot start the worker process: {error}") from error
-        self.send(setup)
-
-    def is_alive(self) -> bool:
-        """Whether it still runs."""
-        return self._process.poll() is None
-
-    def send(self, item: Setup | Request) -> None:
-        """Passes something on; a dead child is noticed by `receive`."""
-        with suppress(OSError):
-            self._pipe.send(item)
-
-    def receive(self, limit_s: float) -> Message:
-        """The next message.
-
-        Raises:
-            TimeoutError: none came in time.
-            EOFError: the process is gone.
-        """
-        pipe: Connection = self._pipe
-        try:
-            if not pipe.poll(limit_s):
-                raise TimeoutError
-            message: Message = pipe.recv()
-        except ConnectionError as error:
-            raise EOFError from error
-        return message
-
-    def last_words(self) -> str:
-        """How it ended and the last line that it printed."""
-        code = self._process.wait()
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        self._printed.seek(0)
-        lines = self._printed.read().decode(errors="replace").strip().splitlines()
-        return f"{how} ({lines[-1].strip()})" if lines else how
-
-    def end(self) -> None:
-        """Ends it: closing the pipe is enough for one that can still notice."""
-        self._pipe.close()
-        deadline = time.monotonic() + _POLITE_END_S
-        while self.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        if self.is_alive():
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        # A driver that cannot stop its kernel keeps the process; there is nothing left to do then.
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_DEATH_S)
-        self._printed.close()
+def _last_words(child: Child) -> str:
+    """How a process that is gone ended, and the last line that it printed."""
+    code, printed = child.ending()
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    return f"{how} ({printed.splitlines()[-1].strip()})" if printed else how

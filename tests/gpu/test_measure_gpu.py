@@ -158,12 +158,12 @@ def test_device_memory_stays_flat(worker: Worker, live: Device) -> None:
             worker.measure(job(PROBLEM, live.arch, text, limits=few))
         child = worker._child
         assert child is not None
-        free, resident = context.memory()[0], resident_kib(child._process.pid)
+        free, resident = context.memory()[0], resident_kib(child.pid)
         for turn in range(150):
             worker.measure(job(PROBLEM, live.arch, kinds[turn % 3], limits=few))
         assert worker._child is child
         assert context.memory()[0] >= free - 2**21
-        assert resident_kib(child._process.pid) < resident + 20_000
+        assert resident_kib(child.pid) < resident + 20_000
 
 
 def resident_kib(pid: int) -> int:
