@@ -124,7 +124,8 @@ def test_the_program_describes_itself(fake: FakeNvcc) -> None:
 
 def test_an_architecture_it_does_not_know_is_refused_before_compiling(fake: FakeNvcc) -> None:
     fake.does("echo \"nvcc fatal   : Unsupported gpu architecture 'sm_89'\"; exit 1")
-    with pytest.raises(ArchitectureError, match=r"nvcc 13\.0\.88 .*sm_89.*75, 80, 90.*newer CUDA too"):
+    says = r"nvcc 13\.0\.88 .*sm_89.*75, 80, 90.*newer CUDA too"
+    with pytest.raises(ArchitectureError, match=says):
         check(find(), 89)
     assert fake.count == 0
 
