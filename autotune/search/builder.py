@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 
 from autotune import render, templates
@@ -23,6 +23,7 @@ from autotune.types import (
 )
 
 COMPILE_TIMEOUT_S = 30.0
+_STOP_S = 0.25
 
 Compiling = Future[Binary | Failure]
 
@@ -72,12 +73,21 @@ class Builder:
             variant.body, self.setting.arch, timeout_s=COMPILE_TIMEOUT_S
         )
 
-    def compile_all(self, configs: Sequence[Config]) -> Iterator[tuple[Variant, Binary | Failure]]:
-        """Variants and binaries of configs in their order, all compilers busy."""
+    def compile_all(
+        self, configs: Sequence[Config], stop: Callable[[], object] = lambda: None
+    ) -> Iterator[tuple[Variant, Binary | Failure]]:
+        """Variants and binaries of configs in their order, all compilers busy.
+
+        Args:
+            stop: Asked while a binary is waited for; anything true ends the sequence.
+        """
         variants = [self.render(config) for config in configs]
         futures = [self.submit(variant) for variant in variants]
         try:
             for variant, future in zip(variants, futures, strict=True):
+                while not wait([future], timeout=_STOP_S).done:
+                    if stop():
+                        return
                 yield variant, future.result()
         finally:
             for future in futures:

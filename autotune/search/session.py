@@ -275,14 +275,14 @@ class Session:
 
     def _predict(self, run_id: int, configs: Sequence[Config]) -> Status:
         """Compiles the model's favourites, and asks it again with their real registers."""
-        for variant, result in self._builder.compile_all(configs):
+        for variant, result in self._builder.compile_all(configs, stop=self._is_over):
             measurement = self._builder.refused(variant, result, Stage.predict) or Measurement(
                 outcome=Outcome.ok, stage=Stage.predict, cold_l2=self.setting.cold
             )
             self._record(run_id, variant, result, measurement)
             if over := self._is_over():
                 return over
-        return "finished"
+        return self._is_over() or "finished"
 
     def _record(
         self, run_id: int, variant: Variant, result: Binary | Failure, measurement: Measurement

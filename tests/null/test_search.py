@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -249,6 +249,22 @@ def test_time_ends_a_search_and_leaves_it_marked(pool: FakePool, tmp_path: Path)
     (report,) = search([PROBLEM], arch=75, budget=Budget(seconds=4), store=place, door=FakeDoor)
     assert time.monotonic() - started < 10
     assert report.status == "truncated" and report.best is not None
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_compilers_that_hang_do_not_stretch_a_time_budget(
+    pool: FakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, present: bool
+) -> None:
+    monkeypatch.setattr(pool, "submit", lambda source, arch, timeout_s: Future())
+    if not present:
+        absent = replace(DEVICE, index=-1)
+        monkeypatch.setattr(batch, "_target", lambda arch, name, door: (absent, "no driver"))
+    started = time.monotonic()
+    (report,) = search(
+        [PROBLEM], arch=75, budget=Budget(seconds=2), store=tmp_path / "r.db", door=FakeDoor
+    )
+    assert time.monotonic() - started < 12
+    assert (report.status, report.message) == ("failed", "none of 0 configs gave a usable kernel")
 
 
 def test_patience_ends_a_search(pool: FakePool, tmp_path: Path) -> None:
