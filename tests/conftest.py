@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from autotune import settings
 
 _KEPT = ("AUTOTUNE_REQUIRE_GPU", "AUTOTUNE_DEVICE")
 """What the user says about the tests themselves."""
+
+# A shell starts what runs in the background with Ctrl-C ignored, and Python then leaves it so; tests
+# of interruptions need it, whoever runs them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
