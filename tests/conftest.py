@@ -11,8 +11,8 @@ from autotune import settings
 _KEPT = ("AUTOTUNE_REQUIRE_GPU", "AUTOTUNE_DEVICE")
 """What the user says about the tests themselves."""
 
-# A shell starts what runs in the background with Ctrl-C ignored, and Python then leaves it so; tests
-# of interruptions need it, whoever runs them.
+# A shell starts what runs in the background with Ctrl-C ignored, and Python then leaves it so; but
+# tests of interruptions need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
