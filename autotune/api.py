@@ -55,8 +55,8 @@ def search(
         patience: Trials in a row that bring nothing better.
         kernel: Kernel family of the shapes that are texts.
         options: Further fields of their problems, for example `{"layout": "tn"}`.
-        **settings: `seed`, `store`, `compiler`, `door`, `cold`, `family_space`, `jobs` and
-            `listener`, as `autotune.search.batch.search` has them.
+        **settings: `seed`, `sampler`, `store`, `compiler`, `door`, `cold`, `family_space`, `jobs`
+            and `listener`, as `autotune.search.batch.search` has them.
 
     Returns:
         A report for each shape, in their order. One that failed says so in `status`.

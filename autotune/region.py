@@ -67,6 +67,11 @@ class Region:
         self._context = context(problem, arch)
         self._values = {p.name: np.array(p.values) for p in space.parameters}
 
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The space's dimensions."""
+        return self.space.parameters
+
     @cached_property
     def size(self) -> int:
         """Number of valid points."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EFFORTS = ("quick", "normal", "thorough")
 COMPILERS = ("nvrtc", "nvcc")
 DOORS = ("pycuda", "cuda-bindings")
+SAMPLERS = ("auto", "gp", "tpe", "local", "random")
 
 
 @click.command()
@@ -62,6 +63,14 @@ DOORS = ("pycuda", "cuda-bindings")
     help="Of the random choices.",
 )
 @click.option(
+    "--sampler",
+    type=click.Choice(SAMPLERS),
+    default="auto",
+    show_default=True,
+    help="How points are chosen: a mix, a Gaussian process, Optuna's TPE, moves around the best, "
+    "or chance.",
+)
+@click.option(
     "--device",
     metavar="INDEX|UUID",
     help="GPU to use.  [default: AUTOTUNE_DEVICE, else the first that fits --arch]",
@@ -103,6 +112,7 @@ def search(
     trials: int | None,
     budget: float | None,
     seed: int,
+    sampler: str,
     device: str | None,
     warm: bool,
     compiler: str | None,
@@ -145,6 +155,7 @@ def search(
                 trials=trials,
                 seconds=budget,
                 seed=seed,
+                sampler=sampler,
                 store=db,
                 compiler=compiler,
                 door=door,

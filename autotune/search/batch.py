@@ -15,6 +15,7 @@ from autotune.search.budget import Budget, effort
 from autotune.search.events import Finished, Listener, Planned, Report, Waiting, ignore
 from autotune.search.session import Session
 from autotune.search.setting import Setting
+from autotune.search.strategy import SAMPLERS
 from autotune.space import Space
 from autotune.store import Store
 from autotune.types import Device, Evidence, Problem
@@ -33,6 +34,7 @@ def search(
     budget: Budget | None = None,
     effort_name: str = "normal",
     seed: int = 0,
+    sampler: str = "auto",
     store: Store | str | Path | None = None,
     compiler: str | None = None,
     door: str | None = None,
@@ -56,6 +58,7 @@ def search(
         budget: Limits for each problem; those of the effort by default.
         effort_name: `quick`, `normal` or `thorough`.
         seed: Of every random choice.
+        sampler: How points are chosen: one of `autotune.search.SAMPLERS`.
         store: An open store, its location, or None for the user's own.
         compiler: `nvrtc` or `nvcc`; None for `AUTOTUNE_COMPILER`, else nvrtc.
         door: `pycuda` or `cuda-bindings`; None for the first that works.
@@ -69,7 +72,7 @@ def search(
         A report for each problem, in their order. One that fails does not keep the others back.
 
     Raises:
-        UsageError: no problem, problems of several families, an unknown effort.
+        UsageError: no problem, problems of several families, an unknown effort or sampler.
         DeviceError: `arch` is None and there is no GPU, or the named GPU is not there.
         ArchitectureError: unknown, or no compiler here serves it.
         CompilerError: there is no compiler, or none that the driver can follow.
@@ -82,6 +85,8 @@ def search(
     kernels = {problem.kernel for problem in problems}
     if len(kernels) > 1:
         raise UsageError(f"one search serves one kernel family, not {', '.join(sorted(kernels))}")
+    if sampler not in SAMPLERS:
+        raise UsageError(f"{sampler!r} is not a sampler; possible are {', '.join(SAMPLERS)}")
     chosen_effort = effort(effort_name).limited(budget)
     chosen_space = family_space or space.load(problems[0].kernel)
     target, note = _target(arch, device_name, door)
@@ -129,6 +134,7 @@ def search(
             space=chosen_space,
             effort=chosen_effort,
             seed=seed,
+            sampler=sampler,
             cold=cold,
             ahead=2 * processes,
             argv=argv,

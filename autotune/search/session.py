@@ -111,7 +111,7 @@ class Session:
             self.problem,
             setting.device,
             compiler=setting.compiler.label,
-            sampler="starts, model, local, tpe, random" if setting.worker else "model",
+            sampler=setting.sampler if setting.worker else "model",
             seed=setting.seed,
             budget=str(self._budget),
             argv=setting.argv,
@@ -197,6 +197,7 @@ class Session:
         strategy = Strategy(
             region,
             seed=setting.seed,
+            sampler=setting.sampler,
             initial=[*starts, *favourites],
             known=list(known.items()),
             barred=list(static),

@@ -33,6 +33,7 @@ class Setting:
     space: Space
     effort: Effort
     seed: int
+    sampler: str
     cold: bool
     ahead: int
     argv: Sequence[str]

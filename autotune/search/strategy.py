@@ -1,54 +1,101 @@
-"""Which point to try next: starts, the model's favourites, then Optuna and local moves."""
+"""Which point to try next: starts, the model's favourites, then what a sampler makes of both."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
+from typing import Protocol
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import Trial, TrialState, create_trial
 
-from autotune.region import Region
+from autotune.errors import UsageError
+from autotune.search.surrogate import Surrogate
+from autotune.space import Parameter
 from autotune.types import Config
 
-_MIX = ("local", "tpe", "local", "tpe", "local", "tpe", "random")
-"""Turns of the proposers. Local moves find the last tenth, the sampler other valleys."""
-_LEADERS = 3
+MIX = ("local", "tpe", "local", "tpe", "local", "tpe", "random")
+"""Turns of `auto`. Local moves find the last tenth, the sampler other valleys."""
+BATCH = 4
+"""Points that the surrogate chooses at a time."""
+LEADERS = 4
+"""Best trials whose surroundings are looked at."""
+POOL = 1500
+"""Random points among which the surrogate chooses."""
+FAR = 150
+"""Points two moves from each leader that it looks at as well."""
+LEAST = 16
+"""Trials before the surrogate is asked; until then points are drawn at random."""
 _ASKS = 4
+_ASIDE = 0.4
+"""How often a local move starts from another leader than the best."""
+
+
+class Points(Protocol):
+    """The valid points of a space, however they are known; `autotune.region.Region` is one."""
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """The dimensions."""
+
+    @property
+    def size(self) -> int:
+        """Number of valid points."""
+
+    def sample(
+        self, count: int, rng: np.random.Generator, exclude: Collection[Config] = ()
+    ) -> list[Config]:
+        """Different valid points, each equally likely; fewer where there are no more."""
+
+    def neighbours(self, config: Config, changes: int = 1) -> list[Config]:
+        """The valid points that differ in exactly so many parameters, 1 or 2."""
+
+    def valid(self, configs: Sequence[Config]) -> list[Config]:
+        """Those that are valid."""
 
 
 class Strategy:
     """Proposes valid points that nobody has tried, and learns from what they gave.
 
-    Optuna's study is rebuilt from the trials that the store holds, so that a search can stop and
-    go on anywhere. A proposal of the sampler that is invalid or known is replaced by the nearest
-    point, by number of differing parameters, that is neither.
+    Trials are those of an Optuna study, asked and told one by one; the study is rebuilt from what
+    the store holds, so that a search can stop and go on anywhere.
 
     Args:
+        sampler: One of `SAMPLERS`.
         initial: Points to try first, in this order.
         known: Points tried before, with their times in ns; None for a failure.
         barred: Further points that must never be proposed.
+
+    Raises:
+        UsageError: an unknown sampler.
     """
 
     def __init__(
         self,
-        region: Region,
+        points: Points,
         *,
         seed: int,
-        initial: Sequence[Config],
-        known: Sequence[tuple[Config, float | None]],
+        sampler: str = "auto",
+        initial: Sequence[Config] = (),
+        known: Sequence[tuple[Config, float | None]] = (),
         barred: Sequence[Config] = (),
     ) -> None:
-        self._region = region
+        if sampler not in SAMPLERS:
+            raise UsageError(f"{sampler!r} is not a sampler; possible are {', '.join(SAMPLERS)}")
+        self._points = points
         # A resumed search must not draw the same random points again.
         self._rng = np.random.default_rng([seed, len(known)])
+        self._choose = SAMPLERS[sampler]
+        self._turns = cycle(MIX)
+        self._surrogate = Surrogate(points.parameters)
         self._distributions: dict[str, BaseDistribution] = {
             parameter.name: CategoricalDistribution(parameter.values)
-            for parameter in region.space.parameters
+            for parameter in points.parameters
         }
         with _quiet():
             self._study = optuna.create_study(
@@ -59,12 +106,9 @@ class Strategy:
                     constant_liar=True,
                 )
             )
-        self._times: dict[Config, float | None] = {}
-        self._seen: set[Config] = set(barred)
+        self._times: dict[Config, float | None] = dict(known)
+        self._seen: set[Config] = {*barred, *self._times}
         self._running: dict[Config, Trial] = {}
-        for config, time_ns in known:
-            self._seen.add(config)
-            self._times[config] = time_ns
         for config, time_ns in self._times.items():
             self._study.add_trial(
                 create_trial(
@@ -73,32 +117,27 @@ class Strategy:
                     value=self._value(time_ns),
                 )
             )
-        self._initial = [config for config in dict.fromkeys(initial) if config not in self._seen]
-        self._turns = cycle(_MIX)
-        self._proposers = {"local": self._local, "tpe": self._tpe, "random": self._random}
+        self._queue = deque(c for c in dict.fromkeys(initial) if c not in self._seen)
 
     def ask(self) -> Config | None:
         """The next point; None when every valid point has been tried."""
-        if self._initial:
-            config: Config | None = self._initial.pop(0)
-        else:
-            config = self._proposers[next(self._turns)]()
-        if config is None:
-            return None
-        self._seen.add(config)
-        if config not in self._running:
-            self._study.enqueue_trial(dict(config))
-            self._running[config] = self._study.ask(self._distributions)
-        return config
+        if not self._queue:
+            self._queue.extend(self._choose(self) or self._draw(BATCH))
+        while self._queue:
+            config = self._queue.popleft()
+            if config in self._seen:
+                continue
+            self._seen.add(config)
+            if config not in self._running:
+                self._study.enqueue_trial(dict(config))
+                self._running[config] = self._study.ask(self._distributions)
+            return config
+        return None
 
     def tell(self, config: Config, time_ns: float | None) -> None:
         """What a point gave: its time, or None for a failure."""
         self._times[config] = time_ns
         self._study.tell(self._running.pop(config), self._value(time_ns))
-
-    def drop(self, config: Config) -> None:
-        """A point that was asked for and not tried."""
-        self._study.tell(self._running.pop(config), state=TrialState.FAIL)
 
     def _value(self, time_ns: float | None) -> float:
         # A failure must look bad to the sampler, which forgets failed trials and proposes their
@@ -108,43 +147,88 @@ class Strategy:
             return float(np.log(2 * max(times, default=1e9)))
         return float(np.log(time_ns))
 
-    def _unseen(self, count: int) -> list[Config]:
-        return self._region.sample(count, self._rng, exclude=self._seen)
+    # *** where points come from ***
 
-    def _random(self) -> Config | None:
-        found = self._unseen(1)
-        return found[0] if found else None
-
-    def _local(self) -> Config | None:
-        """A one-parameter move from one of the leaders; two parameters where those are used up."""
-        for leader in self._leaders():
-            for changes in (1, 2):
-                moves = [c for c in self._region.neighbours(leader, changes) if c not in self._seen]
-                if moves:
-                    return moves[int(self._rng.integers(len(moves)))]
-        return self._random()
+    def _draw(self, count: int) -> list[Config]:
+        return self._points.sample(count, self._rng, exclude=self._seen)
 
     def _leaders(self) -> list[Config]:
-        """The best few, in a random order that prefers the best."""
-        timed = [(time, config) for config, time in self._times.items() if time is not None]
-        timed.sort(key=lambda pair: (pair[0], pair[1].json))
-        best = [config for _, config in timed[:_LEADERS]]
-        if len(best) > 1 and self._rng.random() < 0.4:
-            self._rng.shuffle(best)
-        return best
+        """The best few, best first."""
+        timed = [(time, config.json, config) for config, time in self._times.items() if time]
+        return [config for _, _, config in sorted(timed)[:LEADERS]]
 
-    def _tpe(self) -> Config | None:
+    def _near(self, changes: int = 1) -> list[Config]:
+        """Untried points around the leaders."""
+        found = (c for leader in self._leaders() for c in self._points.neighbours(leader, changes))
+        return [config for config in dict.fromkeys(found) if config not in self._seen]
+
+    def _shuffled(self, configs: list[Config], count: int) -> list[Config]:
+        return [configs[i] for i in self._rng.permutation(len(configs))[:count]]
+
+    # *** samplers: each gives the next few points ***
+
+    def _auto(self) -> list[Config]:
+        return SAMPLERS[next(self._turns)](self)
+
+    def _gp(self) -> list[Config]:
+        """Half by expected improvement over a wide pool, half the best mean next to a leader.
+
+        The first finds other valleys, the second the last steps of this one.
+        """
+        if len(self._times) < LEAST:
+            return self._draw(1)
+        self._surrogate.fit(list(self._times.items()))
+        near = self._near()
+        pool = [*near, *self._shuffled(self._near(2), FAR * LEADERS), *self._draw(POOL)]
+        pool = list(dict.fromkeys(pool))
+        if not pool:
+            return []
+        order = np.argsort(-self._surrogate.improvement(pool), kind="stable")
+        chosen = [pool[index] for index in order[: BATCH - BATCH // 2]]
+        rest = [config for config in near if config not in chosen]
+        if rest:
+            mean, _ = self._surrogate.predict(rest)
+            chosen += [rest[index] for index in np.argsort(mean, kind="stable")[: BATCH // 2]]
+        return chosen
+
+    def _tpe(self) -> list[Config]:
+        """Optuna's TPE; a proposal that is invalid or known gives way to the nearest that is not,
+        by number of differing parameters."""
         for _ in range(_ASKS):
             trial = self._study.ask(self._distributions)
             wanted = Config(trial.params)
-            if wanted not in self._seen and self._region.valid([wanted]):
+            if wanted not in self._seen and self._points.valid([wanted]):
                 self._running[wanted] = trial
-                return wanted
+                return [wanted]
             self._study.tell(trial, state=TrialState.FAIL)
-        pool = self._unseen(200)
-        for leader in self._leaders():
-            pool += [c for c in self._region.neighbours(leader) if c not in self._seen]
-        return min(pool, key=lambda config: _differences(config, wanted), default=None)
+        pool = [*self._draw(200), *self._near()]
+        return [min(pool, key=lambda config: _differences(config, wanted))] if pool else []
+
+    def _local(self) -> list[Config]:
+        """A one-parameter move from one of the leaders; two where those are used up."""
+        leaders = self._leaders()
+        if len(leaders) > 1 and self._rng.random() < _ASIDE:
+            leaders = self._shuffled(leaders, len(leaders))
+        for leader in leaders:
+            for changes in (1, 2):
+                moves = self._points.neighbours(leader, changes)
+                fresh = [config for config in moves if config not in self._seen]
+                if fresh:
+                    return self._shuffled(fresh, 1)
+        return self._draw(1)
+
+    def _random(self) -> list[Config]:
+        return self._draw(1)
+
+
+SAMPLERS: dict[str, Callable[[Strategy], list[Config]]] = {
+    "auto": Strategy._auto,
+    "gp": Strategy._gp,
+    "tpe": Strategy._tpe,
+    "local": Strategy._local,
+    "random": Strategy._random,
+}
+"""Ways to choose, by name; benchmarks/replay.py compares them."""
 
 
 def _differences(config: Config, other: Config) -> int:

@@ -17,6 +17,7 @@ from autotune.cli import main, progress
 from autotune.report import search as report
 from autotune.search import (
     EFFORTS,
+    SAMPLERS,
     Budget,
     Confirming,
     Finished,
@@ -91,6 +92,7 @@ def test_choices_are_those_of_the_library() -> None:
     from autotune import gpu
 
     assert tuple(EFFORTS) == COMMAND.EFFORTS
+    assert tuple(SAMPLERS) == COMMAND.SAMPLERS
     assert gpu.DOORS == COMMAND.DOORS
 
 
@@ -107,7 +109,7 @@ def test_the_default_is_a_batch_over_four_cubes(stand_in: StandIn) -> None:
 def test_every_option_reaches_the_search(stand_in: StandIn, tmp_path: Path) -> None:
     arguments = (
         "--arch sm_80 --shape 64x32x16 --shape 64x32x16 --trials 7 --budget 1.5m --effort quick "
-        f"--seed 3 --device GPU-1 --warm --compiler nvcc --door cuda-bindings --jobs 2 "
+        "--seed 3 --sampler gp --device GPU-1 --warm --compiler nvcc --door cuda-bindings --jobs 2 "
         f"--layout tn --beta --batch 4 --db {tmp_path}/r.db -q"
     )
     assert run(*arguments.split()).exit_code == 0
@@ -121,6 +123,7 @@ def test_every_option_reaches_the_search(stand_in: StandIn, tmp_path: Path) -> N
         "budget": Budget(trials=7, seconds=90.0),
         "effort_name": "quick",
         "seed": 3,
+        "sampler": "gp",
         "store": f"{tmp_path}/r.db",
         "compiler": "nvcc",
         "door": "cuda-bindings",
