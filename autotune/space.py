@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from autotune import archs, assets
 from autotune.errors import InfeasibleError, SpaceError
 from autotune.expressions import Expression
+from autotune.problems import DEFAULT
 from autotune.types import Argument, Config, Device, Launch, LaunchPlan, Problem, Scalar
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ def reason(constraint: Constraint, environment: Mapping[str, Any]) -> str:
 
 
 @cache
-def load(kernel: str = "sgemm", path: str | None = None) -> Space:
+def load(kernel: str = DEFAULT, path: str | None = None) -> Space:
     """The space of a kernel family.
 
     Args:
