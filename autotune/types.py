@@ -31,7 +31,8 @@ class Outcome(StrEnum):
     launch_error = "launch_error"
     """the driver refused to load or launch the kernel"""
     crash = "crash"
-    """the kernel or its worker process died: illegal address, misaligned access, signal"""
+    """the kernel, its worker process or the compiler died: illegal address, misaligned access,
+    signal"""
     timeout = "timeout"
     """the kernel ran for longer than the trial may take"""
     wrong_result = "wrong_result"
@@ -394,7 +395,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why there is no binary: `compile_error`, `compile_timeout` or `infeasible`.
+    """Why there is no binary: `compile_error`, `compile_timeout`, or `crash` of the compiler.
 
     Attributes:
         message: One line for people.

@@ -135,8 +135,9 @@ class Pool:
                 with self._gate.alone():
                     result = self._run(job, timeout_s)
         except Died as died:
+            # Says nothing of the source, so it is no compile error, which bars a config for good.
             what = f"the compiler was twice {died.reason}"
-            return job.failure(self.compiler, Outcome.compile_error, what, died.log)
+            return job.failure(self.compiler, Outcome.crash, what, died.log)
         except TimeoutError:
             what = f"not done within the limit of {timeout_s:g} s"
             return job.failure(self.compiler, Outcome.compile_timeout, what)

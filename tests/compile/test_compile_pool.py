@@ -219,7 +219,7 @@ def test_killed_twice_names_the_signal(cache: Cache) -> None:
         os.kill(second, signal.SIGSEGV)
         result = future.result()
         assert isinstance(result, Failure)
-        assert result.outcome is Outcome.compile_error
+        assert result.outcome is Outcome.crash
         assert "twice killed by SIGSEGV" in result.message
         assert binary(pool.submit(sgemm(8, 4, 1), 75).result()).arch == 75
         assert pool.compiles == 3

@@ -238,7 +238,7 @@ def test_killed_twice_is_a_failure_that_names_the_signal(
     fake.does(body)
     for calls in (2, 4):  # not cached: it says nothing about the source
         result = failure(compile_one("source", 75, cache=cache))
-        assert result.outcome is Outcome.compile_error
+        assert result.outcome is Outcome.crash
         assert "twice killed by SIGKILL" in result.message
         assert fake.count == calls
 

@@ -243,6 +243,15 @@ def test_what_never_compiles_is_not_tried_for_another_shape(pool: FakePool, tmp_
     assert not failed & set(tried(later))
 
 
+def test_a_compiler_that_died_bars_nothing(pool: FakePool, tmp_path: Path) -> None:
+    died = Failure(outcome=Outcome.crash, message="the compiler was twice killed by SIGKILL")
+    pool.make = lambda problem, source: died if "STAGES = 1" in source else by_hash(problem, source)
+    report, _ = run(tmp_path / "r.db", 40)
+    assert report.counts[Outcome.crash]
+    with Store.open(tmp_path / "r.db") as store:
+        assert store.static_failures("sgemm", 75, templates.sha256("sgemm"), LABEL) == {}
+
+
 def test_time_ends_a_search_and_leaves_it_marked(pool: FakePool, tmp_path: Path) -> None:
     place = tmp_path / "r.db"
     started = time.monotonic()
