@@ -75,7 +75,8 @@ def search(
         shapes = DEFAULT_SHAPES
     listed = [shapes] if isinstance(shapes, str | Problem) else shapes
     parsed = [
-        parse(shape, kernel, options or {}) if isinstance(shape, str) else shape for shape in listed
+        problems.parse(shape, kernel, options or {}) if isinstance(shape, str) else shape
+        for shape in listed
     ]
     return run(
         list(dict.fromkeys(parsed)),
@@ -85,22 +86,6 @@ def search(
         effort_name=effort,
         **settings,
     )
-
-
-def parse(shape: str, kernel: str = problems.DEFAULT, options: Mapping[str, Any] = {}) -> Problem:
-    """The problem that a shape stands for.
-
-    Args:
-        options: Further fields of the problem.
-
-    Raises:
-        UsageError: no such kernel family, or it has no such option.
-        ShapeError: the text is not a shape, or a size is out of range.
-    """
-    try:
-        return problems.family(kernel).parse(shape, **options)
-    except TypeError as error:
-        raise UsageError(f"{kernel} does not have that option: {error}") from None
 
 
 def results(

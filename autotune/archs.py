@@ -43,8 +43,6 @@ class Architecture:
         register_unit: Registers are allocated to a warp in multiples of this.
         warp_unit: Warps of a block are counted in multiples of this when registers are allocated.
         shared_unit_bytes: Shared memory is allocated to a block in multiples of this.
-        has_async_copy: `cp.async` exists.
-        has_bulk_copy: TMA, mbarriers with transaction counts and clusters exist.
         typical: The device that predictions assume where none is named.
     """
 
@@ -75,16 +73,6 @@ class Architecture:
     def cores_per_sm(self) -> int:
         """FP32 cores of an SM."""
         return CORES_PER_SM[self.number]
-
-    @property
-    def has_async_copy(self) -> bool:
-        """Whether `cp.async` exists."""
-        return self.number >= 80
-
-    @property
-    def has_bulk_copy(self) -> bool:
-        """Whether TMA bulk copies, transaction barriers and clusters exist."""
-        return self.number >= 90
 
     @property
     def target(self) -> str:

@@ -22,12 +22,4 @@ def default(problem: Problem, device: Device, family_space: Space | None = None)
     configs = chosen.start_configs(problem, device.arch)
     if not configs:
         raise InfeasibleError(f"no start preset of {chosen.path} can serve {problem.key}")
-    return min(configs, key=lambda config: _time_ns(problem, config, device))
-
-
-def _time_ns(problem: Problem, config: Config, device: Device) -> float:
-    try:
-        prediction = predict.candidate(problem, config, device)
-    except InfeasibleError:
-        return float("inf")
-    return 0.0 if prediction is None else prediction.time_ns
+    return min(configs, key=lambda config: predict.ranking_ns(problem, config, device) or 0.0)

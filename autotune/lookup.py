@@ -127,11 +127,7 @@ def lookup(
         UsageError: a shape, option, kernel or architecture that does not exist.
         NotFoundError: `strict`, and no such answer.
     """
-    family = problems.family(kernel)
-    try:
-        problem = family.parse(f"{m}x{n}x{k}", **options)
-    except TypeError as error:
-        raise UsageError(f"{kernel} has no such option: {error}") from None
+    problem = problems.parse(f"{m}x{n}x{k}", kernel, options)
     found = answer(
         problem,
         arch=arch,

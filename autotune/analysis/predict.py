@@ -109,6 +109,16 @@ def candidate(
     return None
 
 
+def ranking_ns(problem: Problem, config: Config, device: Device) -> float | None:
+    """What configs that are not compiled are ranked by: the predicted time, infinity where not one
+    block fits an SM; None for a kernel family that no model knows."""
+    try:
+        prediction = candidate(problem, config, device)
+    except InfeasibleError:
+        return math.inf
+    return prediction.time_ns if prediction else None
+
+
 def predict(work: Work, device: Device, constants: Constants = FITTED) -> Prediction:
     """Predicts the time of a launch.
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from autotune import api, archs, problems
+from autotune import archs, problems
 from autotune.errors import ArchitectureError
 from autotune.problems.sgemm import LAYOUTS
 from autotune.types import Problem
@@ -92,7 +92,7 @@ def problem_options(command: Command) -> Command:
             given["batch"] = batch
 
         def parse(shape: str, more: Mapping[str, Any] | None = None) -> Problem:
-            return api.parse(shape, kernel, {**given, **(more or {})})
+            return problems.parse(shape, kernel, {**given, **(more or {})})
 
         return command(*args, parse=parse, **rest)
 

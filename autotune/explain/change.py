@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from autotune.analysis import predict
 from autotune.analysis.waves import Waves
-from autotune.errors import InfeasibleError
 from autotune.explain.parts import LEAST_GAIN, Move, Recovery
 from autotune.space import Space
 from autotune.types import Config, Device, Problem, Variant
@@ -37,13 +38,13 @@ def recoveries(chosen: Space, variant: Variant, grid: Waves) -> tuple[Recovery, 
 
 def moves(chosen: Space, config: Config, problem: Problem, device: Device) -> tuple[Move, ...]:
     """Ranked by the model, with estimated registers on both sides: a neighbour is not compiled."""
-    now = _predicted_ns(problem, config, device)
-    if now is None:
+    now = predict.ranking_ns(problem, config, device)
+    if now is None or math.isinf(now):
         return ()
     moves = []
     for neighbour in chosen.region(problem, device.arch).neighbours(config):
         (name,) = (name for name in config if config[name] != neighbour[name])
-        then = _predicted_ns(problem, neighbour, device)
+        then = predict.ranking_ns(problem, neighbour, device)
         if then is not None and 1 - then / now >= LEAST_GAIN:
             moves.append(
                 Move(
@@ -57,11 +58,3 @@ def moves(chosen: Space, config: Config, problem: Problem, device: Device) -> tu
     for move in sorted(moves, key=lambda move: -move.gain):
         best.setdefault(move.parameter, move)
     return tuple(best.values())[:_MOVES]
-
-
-def _predicted_ns(problem: Problem, config: Config, device: Device) -> float | None:
-    try:
-        prediction = predict.candidate(problem, config, device)
-    except InfeasibleError:
-        return None
-    return prediction.time_ns if prediction else None

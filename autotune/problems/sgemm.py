@@ -142,13 +142,8 @@ class Sgemm(Problem):
     @property
     def bytes_min(self) -> int:
         c_accesses = 1 if self.beta_zero else 2
-        shared_a = self.batch if self.stride_a or self.batch == 1 else 1
-        shared_b = self.batch if self.stride_b or self.batch == 1 else 1
-        return FLOAT_BYTES * (
-            self.m * self.k * shared_a
-            + self.k * self.n * shared_b
-            + c_accesses * self.m * self.n * self.batch
-        )
+        elements = self.m * self.k + self.k * self.n + c_accesses * self.m * self.n
+        return FLOAT_BYTES * self.batch * elements
 
     @cached_property
     def operands(self) -> tuple[Operand, ...]:

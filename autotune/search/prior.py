@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from autotune.analysis import predict
-from autotune.errors import InfeasibleError
 from autotune.region import Region
 from autotune.types import Config, Device
 
@@ -38,7 +37,8 @@ def ranked(
     def add(configs: Iterable[Config]) -> None:
         for config in configs:
             if config not in scores:
-                scores[config] = _score(region, config, device)
+                score = predict.ranking_ns(region.problem, config, device)
+                scores[config] = np.inf if score is None else score
 
     def top(number: int) -> list[Config]:
         different: dict[float, Config] = {}
@@ -58,11 +58,3 @@ def ranked(
         if len(scores) == before:
             break
     return [config for config in top(count + len(exclude)) if config not in exclude][:count]
-
-
-def _score(region: Region, config: Config, device: Device) -> float:
-    try:
-        prediction = predict.candidate(region.problem, config, device)
-    except InfeasibleError:
-        return np.inf
-    return np.inf if prediction is None else prediction.time_ns

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from autotune import api, device, settings
+from autotune import device, problems, settings
 from autotune.cli import app, main
 from autotune.errors import DeviceError
 
@@ -44,7 +44,7 @@ def test_shapes_that_are_none(shape: str, message: str) -> None:
 
 
 def test_a_power_of_ten_is_a_size() -> None:
-    assert api.parse("1e3x2x20").shape == "1000x2x20"
+    assert problems.parse("1e3x2x20").shape == "1000x2x20"
 
 
 @pytest.mark.parametrize(
