@@ -48,13 +48,15 @@ SM_CYCLES = "sm__cycles_elapsed.max"
 WARPS_ACTIVE = "sm__warps_active.avg.pct_of_peak_sustained_active"
 SHARED_LOADS = "smsp__inst_executed_op_shared_ld.sum"
 SHARED_STORES = "smsp__inst_executed_op_shared_st.sum"
-# Attributed to instructions, and so exactly what their addresses cost. The data stage's counters of
-# the same name without `smsp__sass_` also hold stores that waited for other traffic: 1 % more for
-# seed-v3.2 on an H200, and not the same number twice. Its conflicts have no attributed form.
+# Attributed to instructions, and so exactly what their addresses cost.
 LOAD_WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 STORE_WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
-LOAD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
-STORE_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
+# Counted by the data stage, where accesses that waited for other traffic count as conflicts too:
+# 1 % more for seed-v3.2 on an H200, and not the same number twice. See `conflicts`.
+STAGE_LOAD_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
+STAGE_STORE_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
+STAGE_LOAD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+STAGE_STORE_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
 GLOBAL_LOADS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
 GLOBAL_STORES = "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"
 LOAD_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
@@ -73,7 +75,8 @@ STALLS = (
 METRICS = (
     TIME_NS, INSTRUCTIONS, FFMA_THREADS, FMA_PIPE, ISSUE_ACTIVE, CYCLES_ACTIVE, CYCLES_ELAPSED,
     SM_CYCLES, WARPS_ACTIVE, SHARED_LOADS, SHARED_STORES, LOAD_WAVEFRONTS, STORE_WAVEFRONTS,
-    LOAD_CONFLICTS, STORE_CONFLICTS, GLOBAL_LOADS, GLOBAL_STORES, LOAD_SECTORS, STORE_SECTORS,
+    STAGE_LOAD_WAVEFRONTS, STAGE_STORE_WAVEFRONTS, STAGE_LOAD_CONFLICTS, STAGE_STORE_CONFLICTS,
+    GLOBAL_LOADS, GLOBAL_STORES, LOAD_SECTORS, STORE_SECTORS,
     DRAM_BYTES, L2_BYTES,
 )  # fmt: skip
 """What is asked for, beside the stalls. One that a device or version of ncu lacks is None."""
@@ -127,6 +130,18 @@ class Profile:
     kernel: str
     metrics: Mapping[str, float | None]
     gap: Gap | None
+
+    @property
+    def load_conflicts(self) -> float | None:
+        """Wavefronts of loads from shared memory that bank conflicts cost."""
+        return conflicts(self.metrics, LOAD_WAVEFRONTS, STAGE_LOAD_WAVEFRONTS, STAGE_LOAD_CONFLICTS)
+
+    @property
+    def store_conflicts(self) -> float | None:
+        """The same of stores."""
+        return conflicts(
+            self.metrics, STORE_WAVEFRONTS, STAGE_STORE_WAVEFRONTS, STAGE_STORE_CONFLICTS
+        )
 
     @property
     def ffma(self) -> float | None:
@@ -304,6 +319,23 @@ def gap(metrics: Mapping[str, float | None], problem: Problem, device: Device) -
             sorted((part for part in parts if part.percent), key=lambda part: -part.percent)
         ),
     )
+
+
+def conflicts(
+    metrics: Mapping[str, float | None], attributed: str, stage: str, stage_conflicts: str
+) -> float | None:
+    """Wavefronts that bank conflicts cost: all attributed ones less those that are no conflict.
+
+    There is no attributed counter of conflicts. What the data stage counts too much is in both of
+    its own counters, so their difference is exactly the wavefronts without a conflict.
+
+    Returns:
+        None where a counter is missing.
+    """
+    wavefronts, every, apart = (metrics.get(name) for name in (attributed, stage, stage_conflicts))
+    if wavefronts is None or every is None or apart is None:
+        return None
+    return wavefronts - (every - apart)
 
 
 def _ffma(metrics: Mapping[str, float | None]) -> float | None:

@@ -31,6 +31,7 @@ def comparisons(
             measured=metrics.get(profiler.TIME_NS),
         )
     ]
+    conflicts = {"shared load": counted.load_conflicts, "shared store": counted.store_conflicts}
     for kind, names in _COUNTERS.items():
         total = traffic.total(kind) if traffic else None
         for field, metric in names.items():
@@ -40,6 +41,15 @@ def comparisons(
                     unit="",
                     predicted=getattr(total, field) if total else None,
                     measured=metrics.get(metric),
+                )
+            )
+        if kind in conflicts:
+            rows.append(
+                Comparison(
+                    name=f"{kind} conflicts",
+                    unit="",
+                    predicted=total.conflicts if total else None,
+                    measured=conflicts[kind],
                 )
             )
     sectors = None
@@ -84,12 +94,10 @@ _COUNTERS: Mapping[Kind, Mapping[str, str]] = {
     "shared load": {
         "requests": profiler.SHARED_LOADS,
         "wavefronts": profiler.LOAD_WAVEFRONTS,
-        "conflicts": profiler.LOAD_CONFLICTS,
     },
     "shared store": {
         "requests": profiler.SHARED_STORES,
         "wavefronts": profiler.STORE_WAVEFRONTS,
-        "conflicts": profiler.STORE_CONFLICTS,
     },
     "global load": {"requests": profiler.GLOBAL_LOADS, "sectors": profiler.LOAD_SECTORS},
     "global store": {"requests": profiler.GLOBAL_STORES, "sectors": profiler.STORE_SECTORS},

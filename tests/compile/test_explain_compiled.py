@@ -202,7 +202,8 @@ def test_a_profile_stands_beside_what_was_foreseen(
     metrics = {
         profile.TIME_NS: "2,800,000",
         profile.LOAD_WAVEFRONTS: "50,331,648",
-        profile.LOAD_CONFLICTS: "0",
+        profile.STAGE_LOAD_WAVEFRONTS: "50,337,686",
+        profile.STAGE_LOAD_CONFLICTS: "6,038",
         profile.CYCLES_ELAPSED: 1e9,
         profile.CYCLES_ACTIVE: 0.9e9,
         profile.ISSUE_ACTIVE: 0.5e9,
@@ -235,4 +236,6 @@ def test_a_profile_stands_beside_what_was_foreseen(
     rows = {row["name"]: row for row in found["comparisons"]}
     assert rows["shared load wavefronts"]["measured"] == 50_331_648
     assert rows["shared load wavefronts"]["predicted"] == 50_331_648
+    assert rows["shared load conflicts"]["measured"] == 0
+    assert rows["shared store conflicts"]["measured"] is None
     assert rows["occupancy"]["measured"] is None

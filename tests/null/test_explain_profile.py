@@ -195,6 +195,27 @@ def test_derived_figures() -> None:
     assert (empty.ffma_share, empty.sm_clock_mhz, empty.issue_share) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("attributed", "stage", "apart", "expected"),
+    [  # stores of seed-v3 and seed-v3.1 at 2048, as ncu counted them on an H200
+        (6_291_456, 6_299_054, 2_104_750, 2_097_152),
+        (4_194_304, 4_236_398, 42_094, 0),
+        (None, 4_236_398, 42_094, None),
+        (4_194_304, None, 42_094, None),
+        (4_194_304, 4_236_398, None, None),
+    ],
+)
+def test_conflicts_without_waiting_for_other_traffic(
+    attributed: float | None, stage: float | None, apart: float | None, expected: float | None
+) -> None:
+    values = metrics(
+        STORE_WAVEFRONTS=attributed, STAGE_STORE_WAVEFRONTS=stage, STAGE_STORE_CONFLICTS=apart
+    )
+    found = Profile(tool="ncu", kernel="sgemm", metrics=values, gap=None)
+    assert found.store_conflicts == expected
+    assert found.load_conflicts is None
+
+
 def test_predicted_beside_measured() -> None:
     from autotune import space
     from autotune.analysis.occupancy import occupancy
