@@ -89,6 +89,20 @@ def profile_gap() -> str:
     return "\n".join(lines)
 
 
+def occupancy() -> str:
+    """Blocks per SM of random variants, calculated and as the driver counts them."""
+    results = _load("occupancy_h200.json")
+    counts = results["blocks_per_sm"]
+    lines = [
+        "| blocks an SM | " + " | ".join(counts) + " | calculated differently |",
+        "|---" * (len(counts) + 2) + "|",
+        "| variants | "
+        + " | ".join(map(str, counts.values()))
+        + f" | {len(results['different'])} |",
+    ]
+    return "\n".join([*lines, "", _origin("occupancy.py", [results["provenance"]])])
+
+
 def _figure(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
@@ -103,6 +117,7 @@ TABLES = {
     "end_to_end": end_to_end,
     "profile_counters": profile_counters,
     "profile_gap": profile_gap,
+    "occupancy": occupancy,
 }
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
