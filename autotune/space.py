@@ -95,6 +95,8 @@ class Space:
     text: str = field(repr=False)
     supports: dict[str, frozenset[str]] = field(repr=False, compare=False)
     """for each constraint, the parameters that it rests on"""
+    derived_supports: dict[str, frozenset[str]] = field(repr=False, compare=False)
+    """the same for each derived value"""
 
     @property
     def raw_size(self) -> int:
@@ -146,9 +148,12 @@ class Space:
         """Parameters, the problem's variables, the architecture's limits and all derived values."""
         return dict(self.environment({**context(problem, arch), **config}))
 
-    def environment(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`names` and the derived values, each computed when it is first read."""
-        return _Environment(names, self._derived)
+    def environment(
+        self, names: Mapping[str, Any], late: Mapping[str, Callable[[], Any]] | None = None
+    ) -> Mapping[str, Any]:
+        """`names` and the derived values, each computed when it is first read; so are the `late`
+        names."""
+        return _Environment(names, late or {}, self._derived)
 
     @property
     def _derived(self) -> dict[str, Expression]:
@@ -247,22 +252,29 @@ class Space:
 
 
 class _Environment(Mapping[str, Any]):
-    """Names, and derived values computed on first use."""
+    """Names, and values computed on first use."""
 
-    def __init__(self, names: Mapping[str, Any], derived: Mapping[str, Expression]) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, Any],
+        late: Mapping[str, Callable[[], Any]],
+        derived: Mapping[str, Expression],
+    ) -> None:
         self._names = dict(names)
+        self._late = late
         self._derived = derived
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
-            self._names[name] = self._derived[name](self)
+            value = self._late[name]() if name in self._late else self._derived[name](self)
+            self._names[name] = value
         return self._names[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from dict.fromkeys([*self._names, *self._derived])
+        yield from dict.fromkeys([*self._names, *self._late, *self._derived])
 
     def __len__(self) -> int:
-        return len(dict.fromkeys([*self._names, *self._derived]))
+        return len(dict.fromkeys([*self._names, *self._late, *self._derived]))
 
 
 def context(problem: Problem, arch: int) -> dict[str, Scalar]:
@@ -366,7 +378,9 @@ class _Reader:
             self.constraint(n, e) for n, e in enumerate(table.get("constraints", []))
         )
         rule = self.launch(table["launch"])
-        supports = self.supports(str(table["kernel"]), parameters, derived, constraints, rule)
+        supports, derived_supports = self.supports(
+            str(table["kernel"]), parameters, derived, constraints, rule
+        )
         space = Space(
             kernel=table["kernel"],
             path=self.file,
@@ -379,6 +393,7 @@ class _Reader:
             launch=rule,
             text=self.text,
             supports=supports,
+            derived_supports=derived_supports,
         )
         presets = self.presets(space, table.get("presets", {}))
         for name in space.starts:
@@ -459,8 +474,9 @@ class _Reader:
         derived: tuple[Derived, ...],
         constraints: tuple[Constraint, ...],
         rule: LaunchRule,
-    ) -> dict[str, frozenset[str]]:
-        """Check every name in every expression, and collect what each rests on."""
+    ) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
+        """Check every name in every expression, and collect what each constraint and each derived
+        value rests on."""
         known: dict[str, frozenset[str]] = {p.name: frozenset([p.name]) for p in parameters}
         for name in _context_names(kernel):
             if name in known:
@@ -488,7 +504,7 @@ class _Reader:
                     raise self.fail(f"{place}: its reason uses the unknown name {name!r}")
         for expression in (*rule.grid, *rule.block, rule.shared_bytes):
             collect(expression, "launch")
-        return supports
+        return supports, {entry.name: known[entry.name] for entry in derived}
 
 
 def _context_names(kernel: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ struct alignas(64) TensorMap {
 __device__ __forceinline__ void bulk_load_2d(float* shared, const TensorMap& map, int x, int y, Mbarrier* barrier)
 {
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, { %3, %4 }], [%2];"
         :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(&map), "r"(place_of(barrier)), "r"(x), "r"(y)
         : "memory");
 }
