@@ -123,8 +123,9 @@ class Operand:
     Attributes:
         name: The kernel's name for it, for example `a`.
         role: `in`, `out` (written and never read) or `inout`.
-        rows, columns: Elements as stored, so already swapped for a transposed operand.
-        leading_dimension: Elements from one row to the next; at least `columns`.
+        rows, columns: Elements as stored, so already swapped for a transposed operand; 0 where a
+            sum has no terms.
+        leading_dimension: Elements from one row to the next; at least `columns`, and 1.
         batch: Matrices.
         batch_stride: Elements from one matrix to the next; 0 when there is one matrix, or when
             all share one.
@@ -143,6 +144,8 @@ class Operand:
     @property
     def span_elements(self) -> int:
         """Elements from the first to the last one that belongs to the operand, both included."""
+        if not (self.rows and self.columns):
+            return 0
         return (
             (self.batch - 1) * self.batch_stride
             + (self.rows - 1) * self.leading_dimension
@@ -296,13 +299,13 @@ class Argument:
     """One parameter of a kernel.
 
     Attributes:
-        kind: `operand` (a device address), `int32`, `int64`, or `float32` (a scalar of the
-            problem, given at launch).
-        name: The operand's, size's or scalar's name.
+        kind: `operand` or `workspace` (a device address), `int32`, `int64`, or `float32` (a scalar
+            of the problem, given at launch).
+        name: The operand's, workspace's, size's or scalar's name.
         value: The number, for `int32` and `int64`.
     """
 
-    kind: Literal["operand", "int32", "int64", "float32"]
+    kind: Literal["operand", "workspace", "int32", "int64", "float32"]
     name: str
     value: int = 0
 
@@ -329,10 +332,34 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """Device memory that the blocks of a plan share beside the operands; a multiple of 256 in
+    address.
+
+    Attributes:
+        name: The kernels' name for it; no operand or scalar has the same.
+        size_bytes: At least 4, a multiple of 4.
+        is_zeroed: It is zero before the first run, and every run leaves it zero. Another one may
+            hold anything before and after a run.
+    """
+
+    name: str
+    size_bytes: int
+    is_zeroed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """All launches that compute one problem, in stream order."""
+    """All launches that compute one problem, in stream order.
+
+    Attributes:
+        workspaces: Memory that they need beside the operands.
+        is_deterministic: Whether equal inputs give equal bits, run after run on one device.
+    """
 
     launches: tuple[Launch, ...]
+    workspaces: tuple[Workspace, ...] = ()
+    is_deterministic: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
