@@ -270,7 +270,8 @@ class _Column:
         return _Column(self.values, self.codes[rows])
 
     def all(self) -> NDArray[Any]:
-        return self.values[self.codes]
+        whole: NDArray[Any] = self.values[self.codes]
+        return whole
 
 
 def _merge(live: Mapping[str, _Column], rows: int) -> tuple[Ints, Ints]:
