@@ -234,7 +234,7 @@ class Space:
         names = {**context(problem, arch), **config}
         if sm_count is not None:
             names["sm_count"] = sm_count
-        return self.rules.plan(self.environment(names))
+        return self.rules.plan(self.environment(names), problem.operands)
 
     def region(self, problem: Problem, arch: int) -> Region:
         """The valid points for a problem and an architecture."""

@@ -9,7 +9,14 @@ from typing import Any
 
 from autotune.errors import InfeasibleError, SpaceError
 from autotune.expressions import Expression
-from autotune.launches import KINDS, ArgumentRule, LaunchRule, LaunchRules, WorkspaceRule
+from autotune.launches import (
+    KINDS,
+    ArgumentRule,
+    LaunchRule,
+    LaunchRules,
+    MapRule,
+    WorkspaceRule,
+)
 from autotune.space import Constraint, Derived, Parameter, Space, context
 from autotune.types import Config, Problem, Scalar
 
@@ -155,14 +162,17 @@ class Reader:
                 raise self.fail(f"{place}: {name} needs three expressions: x, y, z")
         arguments = []
         for argument in entry["arguments"]:
-            argument = self.table_of(argument, f"{place}: arguments", ["kind", "name"], "when")
+            argument = self.table_of(
+                argument, f"{place}: arguments", ["kind", "name"], "when operand box swizzle_bytes"
+            )
             kind, name = argument["kind"], argument["name"]
             if kind not in KINDS:
                 raise self.fail(f"{place}: {kind!r} is not a kind of argument")
             if kind == "workspace" and name not in workspaces:
                 raise self.fail(f"{place}: there is no workspace {name!r}")
             when = self.optional(argument, "when", f"{place}: argument {name}")
-            arguments.append(ArgumentRule(kind=kind, name=name, when=when))
+            box = self.tensor_map(argument, place) if kind == "tensor_map" else None
+            arguments.append(ArgumentRule(kind=kind, name=name, when=when, map=box))
         return LaunchRule(
             entry=entry["entry"],
             grid=tuple(self.expression(text, place) for text in entry["grid"]),
@@ -170,6 +180,17 @@ class Reader:
             shared_bytes=self.expression(entry["shared_bytes"], place),
             arguments=tuple(arguments),
             when=self.optional(entry, "when", place),
+        )
+
+    def tensor_map(self, entry: Mapping[str, Any], place: str) -> MapRule:
+        self.table_of(entry, place, ["kind", "name", "operand", "box", "swizzle_bytes"], "when")
+        if len(entry["box"]) != 2:
+            raise self.fail(f"{place}: box needs two expressions: columns, rows")
+        columns, rows = (self.expression(text, place) for text in entry["box"])
+        return MapRule(
+            operand=entry["operand"],
+            box=(columns, rows),
+            swizzle_bytes=self.expression(entry["swizzle_bytes"], place),
         )
 
     def presets(self, space: Space, entries: Mapping[str, Any]) -> dict[str, Config]:

@@ -275,4 +275,10 @@ def _vector_limit(operand: Operand) -> int:
 
 def _has_tensor_map(operand: Operand) -> bool:
     row_bytes = FLOAT_BYTES * operand.leading_dimension
-    return operand.batch == 1 and operand.alignment_bytes % 16 == 0 and row_bytes % 16 == 0
+    is_empty = operand.rows == 0 or operand.columns == 0
+    return (
+        operand.batch == 1
+        and not is_empty
+        and operand.alignment_bytes % 16 == 0
+        and row_bytes % 16 == 0
+    )
