@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -85,6 +85,8 @@ class Space:
     rules: LaunchRules
     supports: dict[str, frozenset[str]] = field(repr=False, compare=False)
     """for each constraint, the parameters that it rests on"""
+    derived_supports: dict[str, frozenset[str]] = field(repr=False, compare=False)
+    """the same for each derived value"""
 
     @property
     def raw_size(self) -> int:
@@ -146,9 +148,12 @@ class Space:
         """Parameters, the problem's variables, the architecture's limits and all derived values."""
         return dict(self.environment({**context(problem, arch), **config}))
 
-    def environment(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`names` and the derived values, each computed when it is first read."""
-        return _Environment(names, self._derived)
+    def environment(
+        self, names: Mapping[str, Any], late: Mapping[str, Callable[[], Any]] | None = None
+    ) -> Mapping[str, Any]:
+        """`names` and the derived values, each computed when it is first read; so are the `late`
+        names."""
+        return _Environment(names, late or {}, self._derived)
 
     @property
     def _derived(self) -> dict[str, Expression]:
@@ -229,7 +234,7 @@ class Space:
         names = {**context(problem, arch), **config}
         if sm_count is not None:
             names["sm_count"] = sm_count
-        return self.rules.plan(self.environment(names))
+        return self.rules.plan(self.environment(names), problem.operands)
 
     def region(self, problem: Problem, arch: int) -> Region:
         """The valid points for a problem and an architecture."""
@@ -239,22 +244,29 @@ class Space:
 
 
 class _Environment(Mapping[str, Any]):
-    """Names, and derived values computed on first use."""
+    """Names, and values computed on first use."""
 
-    def __init__(self, names: Mapping[str, Any], derived: Mapping[str, Expression]) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, Any],
+        late: Mapping[str, Callable[[], Any]],
+        derived: Mapping[str, Expression],
+    ) -> None:
         self._names = dict(names)
+        self._late = late
         self._derived = derived
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
-            self._names[name] = self._derived[name](self)
+            value = self._late[name]() if name in self._late else self._derived[name](self)
+            self._names[name] = value
         return self._names[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from dict.fromkeys([*self._names, *self._derived])
+        yield from dict.fromkeys([*self._names, *self._late, *self._derived])
 
     def __len__(self) -> int:
-        return len(dict.fromkeys([*self._names, *self._derived]))
+        return len(dict.fromkeys([*self._names, *self._late, *self._derived]))
 
 
 def context(problem: Problem, arch: int) -> dict[str, Scalar]:

@@ -9,7 +9,14 @@ from typing import Any
 
 from autotune.errors import InfeasibleError, SpaceError
 from autotune.expressions import Expression
-from autotune.launches import KINDS, ArgumentRule, LaunchRule, LaunchRules, WorkspaceRule
+from autotune.launches import (
+    KINDS,
+    ArgumentRule,
+    LaunchRule,
+    LaunchRules,
+    MapRule,
+    WorkspaceRule,
+)
 from autotune.space import Constraint, Derived, Parameter, Space, context
 from autotune.types import Config, Problem, Scalar
 
@@ -62,7 +69,9 @@ class Reader:
             self.constraint(n, e) for n, e in enumerate(table.get("constraints", []))
         )
         rules = self.launch_rules(table)
-        supports = self.supports(str(table["kernel"]), parameters, derived, constraints, rules)
+        supports, derived_supports = self.supports(
+            str(table["kernel"]), parameters, derived, constraints, rules
+        )
         space = Space(
             kernel=table["kernel"],
             path=self.file,
@@ -74,6 +83,7 @@ class Reader:
             adaptable=tuple(table.get("adaptable", [])),
             rules=rules,
             supports=supports,
+            derived_supports=derived_supports,
         )
         presets = self.presets(space, table.get("presets", {}))
         for name in space.starts:
@@ -152,14 +162,17 @@ class Reader:
                 raise self.fail(f"{place}: {name} needs three expressions: x, y, z")
         arguments = []
         for argument in entry["arguments"]:
-            argument = self.table_of(argument, f"{place}: arguments", ["kind", "name"], "when")
+            argument = self.table_of(
+                argument, f"{place}: arguments", ["kind", "name"], "when operand box swizzle_bytes"
+            )
             kind, name = argument["kind"], argument["name"]
             if kind not in KINDS:
                 raise self.fail(f"{place}: {kind!r} is not a kind of argument")
             if kind == "workspace" and name not in workspaces:
                 raise self.fail(f"{place}: there is no workspace {name!r}")
             when = self.optional(argument, "when", f"{place}: argument {name}")
-            arguments.append(ArgumentRule(kind=kind, name=name, when=when))
+            box = self.tensor_map(argument, place) if kind == "tensor_map" else None
+            arguments.append(ArgumentRule(kind=kind, name=name, when=when, map=box))
         return LaunchRule(
             entry=entry["entry"],
             grid=tuple(self.expression(text, place) for text in entry["grid"]),
@@ -167,6 +180,17 @@ class Reader:
             shared_bytes=self.expression(entry["shared_bytes"], place),
             arguments=tuple(arguments),
             when=self.optional(entry, "when", place),
+        )
+
+    def tensor_map(self, entry: Mapping[str, Any], place: str) -> MapRule:
+        self.table_of(entry, place, ["kind", "name", "operand", "box", "swizzle_bytes"], "when")
+        if len(entry["box"]) != 2:
+            raise self.fail(f"{place}: box needs two expressions: columns, rows")
+        columns, rows = (self.expression(text, place) for text in entry["box"])
+        return MapRule(
+            operand=entry["operand"],
+            box=(columns, rows),
+            swizzle_bytes=self.expression(entry["swizzle_bytes"], place),
         )
 
     def presets(self, space: Space, entries: Mapping[str, Any]) -> dict[str, Config]:
@@ -191,8 +215,9 @@ class Reader:
         derived: tuple[Derived, ...],
         constraints: tuple[Constraint, ...],
         rules: LaunchRules,
-    ) -> dict[str, frozenset[str]]:
-        """Check every name in every expression, and collect what each rests on."""
+    ) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
+        """Check every name in every expression, and collect what each constraint and each derived
+        value rests on."""
         known: dict[str, frozenset[str]] = {p.name: frozenset([p.name]) for p in parameters}
         for name in _context_names(kernel):
             if name in known:
@@ -220,7 +245,7 @@ class Reader:
                     raise self.fail(f"{place}: its reason uses the unknown name {name!r}")
         for expression in rules.expressions():
             collect(expression, "launching")
-        return supports
+        return supports, {entry.name: known[entry.name] for entry in derived}
 
 
 def _context_names(kernel: str) -> frozenset[str]:
