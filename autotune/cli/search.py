@@ -141,7 +141,7 @@ def search(
 
     wanted = [parse(shape) for shape in given]
     if file is not None:
-        wanted += shapes.read(file, parse)
+        wanted += [listed.problem for listed in shapes.read(file, parse)]
     problems = wanted or [parse(shape) for shape in DEFAULT_SHAPES]
     family_space = spaces.load(problems[0].kernel, space) if space else None
     listener = Listener(verbosity=app.verbosity(), interactive=app.is_interactive())
