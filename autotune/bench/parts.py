@@ -57,6 +57,13 @@ class Entry:
         """Its time; None for a failure."""
         return self.measurement.median_ns if self.measurement.is_ok else None
 
+    @property
+    def failure(self) -> str:
+        """Why there is no time, in words; empty where there is one."""
+        if self.measurement.is_ok:
+            return ""
+        return f"{', '.join(self.names)}: {self.measurement.outcome}: {self.measurement.message}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -93,10 +100,4 @@ class Row:
     @property
     def failures(self) -> list[str]:
         """All that went wrong, in words."""
-        if self.message:
-            return [self.message]
-        return [
-            f"{', '.join(entry.names)}: {entry.measurement.outcome}: {entry.measurement.message}"
-            for entry in self.entries
-            if not entry.measurement.is_ok
-        ]
+        return [self.message] if self.message else [e.failure for e in self.entries if e.failure]

@@ -12,10 +12,10 @@ import click
 
 from autotune.cli import app, options, shapes
 from autotune.errors import DeviceError, UsageError
-from autotune.types import Problem
+from autotune.types import Outcome, Problem
 
 if TYPE_CHECKING:
-    from autotune.bench import Case, Row, Stand
+    from autotune.bench import Case, Entry, Row, Stand
 
 VENDORS = ("cublas", "none")
 DEFAULT_LADDER = "4096x4096x4096"
@@ -295,11 +295,21 @@ def _complain(rows: Sequence[Row]) -> None:
     for reason in dict.fromkeys(row.no_vendor for row in rows if row.no_vendor):
         app.note(reason)
     for row in rows:
-        for failure in row.failures:
-            click.echo(f"Error: {row.case.problem.key}: {failure}", err=True)
+        key = row.case.problem.key
+        if row.message:
+            click.echo(f"Error: {key}: {row.message}", err=True)
         for entry in row.entries:
+            _say_failure(key, entry)
             if entry.power is not None and entry.power.message:
-                app.note(f"{row.case.problem.key}, {', '.join(entry.names)}: {entry.power.message}")
+                app.note(f"{key}: {', '.join(entry.names)}: {entry.power.message}")
+
+
+def _say_failure(key: str, entry: Entry) -> None:
+    """Why there is no time; that a preset cannot serve a problem or device is no error."""
+    if entry.measurement.outcome is Outcome.infeasible:
+        app.note(f"{key}: {entry.failure}")
+    elif entry.failure:
+        click.echo(f"Error: {key}: {entry.failure}", err=True)
 
 
 def _ladder(
@@ -328,11 +338,11 @@ def _ladder(
         plots.ladder(found["steps"], vendor["tflops"] if vendor else None, outlet.plot, title)
     if ladder.no_vendor:
         app.note(ladder.no_vendor)
-    failed = [step for step in ladder.steps if step.entry.median_ns is None]
-    for step in failed:
-        measurement = step.entry.measurement
-        click.echo(f"Error: {step.name}: {measurement.outcome}: {measurement.message}", err=True)
-    return 1 if failed else 0
+    entries = list(dict.fromkeys(step.entry for step in ladder.steps))
+    for entry in (*entries, *([ladder.vendor] if ladder.vendor else [])):
+        _say_failure(problem.key, entry)
+    outcomes = {entry.measurement.outcome for entry in entries}
+    return 0 if Outcome.ok in outcomes <= {Outcome.ok, Outcome.infeasible} else 1
 
 
 class _Live:
