@@ -55,6 +55,12 @@ SAMPLERS = ("auto", "gp", "tpe", "local", "random")
     "--budget", type=options.Duration(), metavar="TIME", help="Time for each shape: 90s, 10m, 2h."
 )
 @click.option(
+    "--total-budget",
+    type=options.Duration(),
+    metavar="TIME",
+    help="Time for all shapes together, shared out among them.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0),
     metavar="N",
@@ -111,6 +117,7 @@ def search(
     effort: str,
     trials: int | None,
     budget: float | None,
+    total_budget: float | None,
     seed: int,
     sampler: str,
     device: str | None,
@@ -154,6 +161,7 @@ def search(
                 effort=effort,
                 trials=trials,
                 seconds=budget,
+                total_seconds=total_budget,
                 seed=seed,
                 sampler=sampler,
                 store=db,
