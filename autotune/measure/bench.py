@@ -168,6 +168,7 @@ class Bench:
         arena = self._prepare(job.problem)
         with ExitStack() as stack:
             try:
+                _reserve(arena, job)
                 candidate = self._load(job, 0, arena, stack)
                 self._tell("time", 0)
                 # The first run pays for loading; the second says how many fill a warm window.

@@ -23,11 +23,22 @@ from autotune.bench.parts import BEST, VENDOR, Entry
 from autotune.cli import main
 from autotune.compile import Compiler
 from autotune.errors import DeviceError
+from autotune.lookup import Answer
 from autotune.measure import Job, Power, Worker
 from autotune.problems.sgemm import Sgemm
 from autotune.report import bench as report
 from autotune.store import Store, VariantRow
-from autotune.types import Binary, Config, Failure, Measurement, Outcome, Problem, Stage, Variant
+from autotune.types import (
+    Binary,
+    Config,
+    Failure,
+    Match,
+    Measurement,
+    Outcome,
+    Problem,
+    Stage,
+    Variant,
+)
 
 SPACE = space.load()
 COMPILER = Compiler("nvrtc", (13, 5), "13.5.37", frozenset([75]))
@@ -361,6 +372,22 @@ def test_cases_of_a_list_are_its_problems_each_once() -> None:
         Case(problem=SMALL, classes=("square", "layouts")),
         Case(problem=OTHER),
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"match": Match.exact, "problem": "sgemm/8x8x8/nn"}, "exact"),
+        ({"match": Match.near_shape, "problem": "sgemm/8x8x9/nn"}, "near shape, sgemm/8x8x9/nn"),
+        ({"match": Match.exact, "stale": True}, "exact, stale"),
+        ({"match": Match.arch_default}, "arch default"),
+    ],
+)
+def test_the_table_says_how_a_config_is_known(changes: dict[str, Any], words: str) -> None:
+    known = replace(row(8, (), 2e6, None), answer=Answer(reason="", **changes))
+    assert report.suite([known], DEVICE).columns[-1].header == "known by"
+    (cell,) = report.suite([known], DEVICE).columns[-1].cells
+    assert str(cell) == words
 
 
 # *** the ladder ***
