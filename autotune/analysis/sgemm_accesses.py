@@ -19,7 +19,15 @@ from autotune.analysis.waves import tiles
 from autotune.problems.sgemm import FLOAT_BYTES, Sgemm
 from autotune.types import Config
 
-Kind = Literal["shared load", "shared store", "global load", "global store", "global add"]
+Kind = Literal[
+    "shared load",
+    "shared store",
+    "global load",
+    "global store",
+    "global add",
+    "cluster load",
+    "bulk load",
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
