@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kernels import ARCH, SPACE, emulate, said
 
-from autotune.problems.sgemm import LAYOUTS, Layout, Sgemm
+from autotune.problems.sgemm import LAYOUTS, Sgemm
 from autotune.render import render
 from autotune.types import Config, Scalar
 
@@ -21,8 +21,11 @@ SHAPES = [
     (300, 1, 40),
     (140, 270, 1),
     (15, 17, 9),
+    # Deep enough to be split.
+    (70, 100, 640),
+    (64, 64, 1030),
 ]
-# Five of them, so that over nine shapes and four layouts each meets every kind of raggedness.
+# Five of them, beside eleven shapes and four layouts: in turn each meets every other.
 EXTRAS: list[dict[str, object]] = [
     {},
     {"beta_zero": False, "batch": 3},
@@ -44,6 +47,8 @@ def adapted(preset: str, problem: Sgemm) -> Config | None:
         {"min_blocks": 1},
         {"min_blocks": 1, "swizzle_a": "none"},
         {"min_blocks": 1, "swizzle_a": "none", "pad_a": 0, "pad_b": 0},
+        # So many tiles that a block has several take too long here; test_copies has such a case.
+        {"min_blocks": 1, "schedule": "grid"},
     ]
     for changes in give_up:
         config = SPACE.fitted(SPACE.preset(preset).but(**changes), problem, ARCH)
@@ -52,24 +57,31 @@ def adapted(preset: str, problem: Sgemm) -> Config | None:
     return None
 
 
-def problems(layout: Layout) -> list[Sgemm]:
-    """Every shape, with extras in turn; in every second one the rows of all operands lie apart."""
+def problems(first: int) -> list[list[Sgemm]]:
+    """Every shape in the four layouts, beginning with another one each time; with extras in turn,
+    and in every second shape the rows of all operands lie apart."""
     result = []
     for number, (m, n, k) in enumerate(SHAPES):
-        tight = Sgemm(m=m, n=n, k=k, layout=layout)
         gap = 4 if number % 2 else 0
-        leading = {f"ld{o.name}": o.columns + gap for o in tight.operands}
-        extra = EXTRAS[(number + LAYOUTS.index(layout)) % len(EXTRAS)]
-        result.append(Sgemm(m=m, n=n, k=k, layout=layout, **leading, **extra))  # type: ignore[arg-type]
+        extra = EXTRAS[(number + first) % len(EXTRAS)]
+        variants = []
+        for turn in range(len(LAYOUTS)):
+            layout = LAYOUTS[(number + first + turn) % len(LAYOUTS)]
+            tight = Sgemm(m=m, n=n, k=k, layout=layout)
+            leading = {f"ld{o.name}": o.columns + gap for o in tight.operands}
+            variants.append(Sgemm(m=m, n=n, k=k, layout=layout, **leading, **extra))  # type: ignore[arg-type]
+        result.append(variants)
     return result
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("preset", SPACE.presets)
-def test_a_preset_raises_no_false_alarm(preset: str, layout: Layout) -> None:
+def test_a_preset_raises_no_false_alarm(preset: str) -> None:
     served = 0
-    for problem in problems(layout):
-        config = adapted(preset, problem)
+    first = list(SPACE.presets).index(preset)
+    for variants in problems(first):
+        # Some ways of copying serve some layouts only: the first that can be served.
+        fitting = ((problem, adapted(preset, problem)) for problem in variants)
+        problem, config = next(((p, c) for p, c in fitting if c is not None), (variants[0], None))
         if config is None:
             continue
         report = emulate(render(problem, config, ARCH))
