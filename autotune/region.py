@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import SpaceError
-from autotune.space import Constraint, Parameter, Space, context
+from autotune.space import METHOD, Constraint, Parameter, Space, context
 from autotune.types import Config, Problem
 
 Ints = NDArray[np.int64]
@@ -54,7 +54,7 @@ class _Step:
 
 
 class Region:
-    """The valid part of a space.
+    """The valid part of a space: that of each of its methods, one after the other.
 
     Raises:
         SpaceError: a constraint divides by zero, or there are too many partial configs to count.
@@ -64,22 +64,22 @@ class Region:
         self.space = space
         self.problem = problem
         self.arch = arch
-        self._context = context(problem, arch)
-        self._values = {p.name: np.array(p.values) for p in space.parameters}
+        self._parts = {method: _Part(space, method, problem, arch) for method in space.methods}
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The space's dimensions."""
         return self.space.parameters
 
-    @cached_property
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of valid points of each method."""
+        return {method: part.size for method, part in self._parts.items()}
+
+    @property
     def size(self) -> int:
         """Number of valid points."""
-        return int(self._steps[-1].cumulative[-1]) if len(self._steps[-1].value) else 0
-
-    @cached_property
-    def _steps(self) -> list[_Step]:
-        return self._eliminate(self.space.constraints)
+        return sum(self.sizes.values())
 
     def removed(self, *, alone: bool = False) -> list[tuple[Constraint, int, int | None]]:
         """What each constraint costs.
@@ -93,11 +93,15 @@ class Region:
         """
         rows: list[tuple[Constraint, int, int | None]] = []
         for constraint in self.space.constraints:
-            broken = self.space.raw_size - self._count([constraint])
+            parts = [part for part in self._parts.values() if constraint in part.constraints]
+            broken = sum(part.raw_size - part.count([constraint]) for part in parts)
             spared = None
             if alone:
-                others = [other for other in self.space.constraints if other is not constraint]
-                spared = self._count(others) - self.size
+                spared = sum(
+                    part.count([other for other in part.constraints if other is not constraint])
+                    - part.size
+                    for part in parts
+                )
             rows.append((constraint, broken, spared))
         return rows
 
@@ -106,6 +110,95 @@ class Region:
         wanted = np.fromiter(numbers, dtype=np.int64)
         if len(wanted) and not (wanted.min() >= 0 and wanted.max() < self.size):
             raise IndexError(f"points are numbered 0 to {self.size - 1}")
+        found: dict[int, Config] = {}
+        first = 0
+        for part in self._parts.values():
+            (rows,) = np.nonzero((wanted >= first) & (wanted < first + part.size))
+            found.update(zip(rows.tolist(), part.unrank(wanted[rows] - first), strict=True))
+            first += part.size
+        return [found[row] for row in range(len(wanted))]
+
+    def sample(
+        self, count: int, rng: np.random.Generator, exclude: Collection[Config] = ()
+    ) -> list[Config]:
+        """Different valid points, as many of each method, of which each is equally likely.
+
+        Methods differ in size by powers of ten, which says nothing about where good points lie.
+
+        Args:
+            count: How many; fewer come back when the region has no more.
+            exclude: Points that must not be among them.
+        """
+        found: list[Config] = []
+        # The smallest first: what it lacks the others give.
+        parts = sorted(self._parts.values(), key=lambda part: part.size)
+        for rank, part in enumerate(parts):
+            share = (count - len(found)) // (len(parts) - rank)
+            found += part.sample(share, rng, exclude)
+        return [found[index] for index in rng.permutation(len(found))] if len(parts) > 1 else found
+
+    def neighbours(self, config: Config, changes: int = 1) -> list[Config]:
+        """The valid points that differ from `config` in exactly 1 or 2 parameters."""
+        method = self.space.method(config)
+        moves = [
+            (parameter, value)
+            for parameter in self.space.parameters
+            for value in parameter.values
+            if value != config[parameter.name]
+        ]
+        own = [(p.name, value) for p, value in moves if p.only in ("", method)]
+        if changes == 1:
+            return self.valid([config.but(**{name: value}) for name, value in own])
+        pairs = [
+            ((name, value), (other, changed))
+            for index, (name, value) in enumerate(own)
+            for other, changed in own[index + 1 :]
+            if other != name
+        ]
+        # Where the method moves, parameters of the other one may move with it.
+        foreign = [(p.name, value) for p, value in moves if p.only not in ("", method)]
+        pairs += [(move, other) for move in own if move[0] == METHOD for other in foreign]
+        return self.valid([config.but(**dict(pair)) for pair in pairs])
+
+    def valid(self, configs: Sequence[Config]) -> list[Config]:
+        """Those of the configs that keep every constraint, in their order."""
+        kept: set[int] = set()
+        for method, part in self._parts.items():
+            mine = [i for i, config in enumerate(configs) if self.space.method(config) == method]
+            kept.update(part.valid(configs, mine))
+        return [config for index, config in enumerate(configs) if index in kept]
+
+
+class _Part:
+    """The valid points of one method."""
+
+    def __init__(self, space: Space, method: str, problem: Problem, arch: int) -> None:
+        self.space = space
+        self.method = method
+        self.parameters = space.parameters_of(method)
+        self.constraints = space.constraints_of(method)
+        self.raw_size = space.raw_size_of(method)
+        self._supports = space.supports[method]
+        own = {parameter.name for parameter in self.parameters}
+        self._foreign = {p.name: p.default for p in space.parameters if p.name not in own}
+        self._context = context(problem, arch)
+        self._values = {p.name: np.array(p.values) for p in self.parameters}
+
+    @cached_property
+    def size(self) -> int:
+        """Number of valid points."""
+        return _size(self._steps)
+
+    @cached_property
+    def _steps(self) -> list[_Step]:
+        return self._eliminate(self.constraints)
+
+    def count(self, constraints: Sequence[Constraint]) -> int:
+        """Number of points that keep these constraints."""
+        return _size(self._eliminate(constraints))
+
+    def unrank(self, wanted: Ints) -> list[Config]:
+        """The points of these numbers, each from 0 to `size` - 1."""
         groups = np.zeros(len(wanted), dtype=np.int64)
         chosen: dict[str, list[Any]] = {}
         for step in reversed(self._steps):
@@ -115,18 +208,14 @@ class Region:
             chosen[step.parameter.name] = [values[index] for index in step.value[rows]]
         names = list(chosen)
         return [
-            Config(dict(zip(names, row, strict=True))) for row in zip(*chosen.values(), strict=True)
+            Config({**self._foreign, **dict(zip(names, row, strict=True))})
+            for row in zip(*chosen.values(), strict=True)
         ]
 
     def sample(
-        self, count: int, rng: np.random.Generator, exclude: Collection[Config] = ()
+        self, count: int, rng: np.random.Generator, exclude: Collection[Config]
     ) -> list[Config]:
-        """Different valid points, each equally likely.
-
-        Args:
-            count: How many; fewer come back when the region has no more.
-            exclude: Points that must not be among them.
-        """
+        """Different valid points, each equally likely."""
         found: dict[Config, None] = {}
         if self.size <= 2 * (count + len(exclude)):
             for config in self.unrank(rng.permutation(self.size)):
@@ -139,40 +228,23 @@ class Region:
                     found[config] = None
         return list(found)
 
-    def neighbours(self, config: Config, changes: int = 1) -> list[Config]:
-        """The valid points that differ from `config` in exactly 1 or 2 parameters."""
-        moves = [
-            (parameter.name, value)
-            for parameter in self.space.parameters
-            for value in parameter.values
-            if value != config[parameter.name]
-        ]
-        if changes == 1:
-            candidates = [config.but(**{name: value}) for name, value in moves]
-        else:
-            candidates = [
-                config.but(**{name: value, other: changed})
-                for index, (name, value) in enumerate(moves)
-                for other, changed in moves[index + 1 :]
-                if other != name
-            ]
-        return self.valid(candidates)
-
-    def valid(self, configs: Sequence[Config]) -> list[Config]:
-        """Those of the configs that keep every constraint, in their order."""
-        if not configs:
-            return []
-        columns = {name: np.array([c[name] for c in configs]) for name in self._values}
-        rows = np.arange(len(configs))
-        for constraint in self.space.constraints:
+    def valid(self, configs: Sequence[Config], mine: Sequence[int]) -> list[int]:
+        """Those numbers of configs of this method that keep every constraint."""
+        rows = np.array(
+            [i for i in mine if all(configs[i][n] == v for n, v in self._foreign.items())],
+            dtype=np.int64,
+        )
+        columns = {
+            name: np.array([configs[row][name] for row in rows.tolist()]) for name in self._values
+        }
+        places = np.arange(len(rows))
+        for constraint in self.constraints:
+            if not len(places):
+                break
             # Only what earlier constraints let through: later ones may rest on them.
-            kept = self._mask(constraint, {name: array[rows] for name, array in columns.items()})
-            rows = rows[np.broadcast_to(kept, rows.shape)]
-        return [configs[row] for row in rows.tolist()]
-
-    def _count(self, constraints: Sequence[Constraint]) -> int:
-        last = self._eliminate(constraints)[-1]
-        return int(last.cumulative[-1]) if len(last.value) else 0
+            kept = self._mask(constraint, {name: array[places] for name, array in columns.items()})
+            places = places[np.broadcast_to(kept, places.shape)]
+        return [int(row) for row in rows[places]]
 
     def _eliminate(self, constraints: Sequence[Constraint]) -> list[_Step]:
         pending = list(constraints)
@@ -180,7 +252,7 @@ class Region:
         live: dict[str, NDArray[np.int16]] = {}
         counts: Ints = np.ones(1, dtype=np.int64)
         steps: list[_Step] = []
-        for parameter in self.space.parameters:
+        for parameter in self.parameters:
             known.add(parameter.name)
             width = len(parameter.values)
             if len(counts) * width > ROW_LIMIT:
@@ -192,7 +264,7 @@ class Region:
             value = np.tile(np.arange(width, dtype=np.int16), len(counts))
             live = {name: codes[parent] for name, codes in live.items()}
             live[parameter.name] = value
-            ready = [c for c in pending if self.space.supports[c.name] <= known]
+            ready = [c for c in pending if self._supports[c.name] <= known]
             pending = [c for c in pending if c not in ready]
             for constraint in ready:
                 columns = {name: self._values[name][codes] for name, codes in live.items()}
@@ -200,7 +272,7 @@ class Region:
                 rows = np.flatnonzero(kept)
                 parent, value = parent[rows], value[rows]
                 live = {name: codes[rows] for name, codes in live.items()}
-            needed = frozenset[str]().union(*(self.space.supports[c.name] for c in pending))
+            needed = frozenset[str]().union(*(self._supports[c.name] for c in pending))
             live = {name: codes for name, codes in live.items() if name in needed}
             group, representative = self._merge(live, len(value))
             order = np.argsort(group, kind="stable")
@@ -216,7 +288,8 @@ class Region:
     def _mask(
         self, constraint: Constraint, columns: Mapping[str, NDArray[Any]]
     ) -> NDArray[np.bool_]:
-        environment = self.space.environment({**self._context, **columns})
+        names = {**self._context, METHOD: self.method, **columns}
+        environment = self.space.environment(names, self.method)
         return np.asarray(self.space.holds(constraint, environment), dtype=bool)
 
     def _merge(self, live: dict[str, NDArray[np.int16]], rows: int) -> tuple[Ints, Ints]:
@@ -226,3 +299,7 @@ class Region:
             key = key * len(self.space.parameter(name).values) + codes
         _, representative, group = np.unique(key, return_index=True, return_inverse=True)
         return group.astype(np.int64), representative.astype(np.int64)
+
+
+def _size(steps: Sequence[_Step]) -> int:
+    return int(steps[-1].cumulative[-1]) if len(steps[-1].value) else 0

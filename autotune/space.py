@@ -12,7 +12,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,9 @@ from autotune.types import Argument, Config, Device, Launch, LaunchPlan, Problem
 if TYPE_CHECKING:
     from autotune.region import Region
 
+METHOD = "method"
+"""The parameter that chooses among ways of computing, where a family has several."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
@@ -34,26 +37,39 @@ class Parameter:
     Attributes:
         values: In the order in which neighbours follow one another.
         default: What a preset means that does not name the parameter.
+        only: The method that has it; empty where all have. With another method it must hold its
+            default.
     """
 
     name: str
     values: tuple[Scalar, ...]
     default: Scalar
     meaning: str
+    only: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """A value computed from parameters and problem, under a name of its own."""
+    """A value computed from parameters and problem, under a name of its own.
+
+    Attributes:
+        values: By method; one under the empty name serves every method.
+    """
 
     name: str
-    value: Expression
+    values: Mapping[str, Expression]
     meaning: str
+
+    def of(self, method: str) -> Expression | None:
+        """How a method computes it; None where the method does not know it."""
+        return self.values.get(method, self.values.get(""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """A rule that every valid config keeps.
+    """A rule that every valid config keeps, of the methods that it speaks of.
+
+    It speaks of every method but those that lack a parameter on which it rests.
 
     Attributes:
         why: The reason, printed when the rule refuses; `{name}` stands for a value.
@@ -78,7 +94,11 @@ class LaunchRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """A kernel family's space, as its file describes it."""
+    """A kernel family's space, as its file describes it.
+
+    Where there is a parameter `method`, its values are ways of computing, each with parameters and
+    rules of its own beside those of all; a config leaves the other methods' at their defaults.
+    """
 
     kernel: str
     path: Path
@@ -93,13 +113,48 @@ class Space:
     gives way first"""
     launch: LaunchRule
     text: str = field(repr=False)
-    supports: dict[str, frozenset[str]] = field(repr=False, compare=False)
-    """for each constraint, the parameters that it rests on"""
+    supports: dict[str, dict[str, frozenset[str]]] = field(repr=False, compare=False)
+    """for each method, for each constraint that speaks of it, the parameters that it rests on"""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Ways of computing; one without a name where the space has no parameter `method`."""
+        return tuple(self.supports)
 
     @property
     def raw_size(self) -> int:
-        """Number of combinations before any constraint."""
-        return math.prod(len(parameter.values) for parameter in self.parameters)
+        """Number of combinations before any constraint, of each method's own parameters."""
+        return sum(self.raw_size_of(method) for method in self.methods)
+
+    def raw_size_of(self, method: str) -> int:
+        """The combinations of one method."""
+        return math.prod(len(parameter.values) for parameter in self.parameters_of(method))
+
+    def parameters_of(self, method: str) -> tuple[Parameter, ...]:
+        """The parameters that a method has; `method` itself holds its name alone."""
+        return tuple(
+            replace(parameter, values=(method,), default=method)
+            if parameter.name == METHOD
+            else parameter
+            for parameter in self.parameters
+            if parameter.only in ("", method)
+        )
+
+    def constraints_of(self, method: str) -> tuple[Constraint, ...]:
+        """The rules that speak of a method."""
+        supports = self.supports[method]
+        return tuple(constraint for constraint in self.constraints if constraint.name in supports)
+
+    def method(self, config: Config) -> str:
+        """The method of a config; empty where the space has no parameter `method`."""
+        return str(config.get(METHOD, ""))
+
+    def settled(self, config: Config) -> Config:
+        """`config` with the parameters of other methods at their defaults."""
+        method = self.method(config)
+        foreign = (p for p in self.parameters if p.only not in ("", method))
+        changes = {p.name: p.default for p in foreign if config[p.name] != p.default}
+        return config.but(**changes) if changes else config
 
     def parameter(self, name: str) -> Parameter:
         """The parameter of that name.
@@ -115,6 +170,8 @@ class Space:
 
     def config(self, values: Mapping[str, Any]) -> Config:
         """A whole config from some of its values; the rest are the defaults.
+
+        So a config that was stored before a parameter existed means what it meant.
 
         Raises:
             InfeasibleError: an unknown name, or a value that the parameter does not have.
@@ -144,15 +201,15 @@ class Space:
 
     def values(self, config: Config, problem: Problem, arch: int) -> dict[str, Any]:
         """Parameters, the problem's variables, the architecture's limits and all derived values."""
-        return dict(self.environment({**context(problem, arch), **config}))
+        return dict(self._environment(config, problem, arch))
 
-    def environment(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`names` and the derived values, each computed when it is first read."""
-        return _Environment(names, self._derived)
+    def environment(self, names: Mapping[str, Any], method: str) -> Mapping[str, Any]:
+        """`names` and a method's derived values, each computed when it is first read."""
+        known = ((entry.name, entry.of(method)) for entry in self.derived)
+        return _Environment(names, {name: value for name, value in known if value is not None})
 
-    @property
-    def _derived(self) -> dict[str, Expression]:
-        return {entry.name: entry.value for entry in self.derived}
+    def _environment(self, config: Config, problem: Problem, arch: int) -> Mapping[str, Any]:
+        return self.environment({**context(problem, arch), **config}, self.method(config))
 
     def explain(self, config: Config, problem: Problem, arch: int) -> str | None:
         """Why a config is not valid: the broken rule with its reason and values; None if it is."""
@@ -165,8 +222,15 @@ class Space:
                     return f"{name} = {value!r} is not in the space"
             except SpaceError as error:
                 return str(error)
-        environment = self.environment({**context(problem, arch), **config})
-        for constraint in self.constraints:
+        method = self.method(config)
+        for parameter in self.parameters:
+            if parameter.only not in ("", method) and config[parameter.name] != parameter.default:
+                return (
+                    f"{parameter.name} = {config[parameter.name]} is of the method "
+                    f"{parameter.only}; with {METHOD} {method} it must be {parameter.default}"
+                )
+        environment = self._environment(config, problem, arch)
+        for constraint in self.constraints_of(method):
             if not self.holds(constraint, environment):
                 return reason(constraint, environment)
         return None
@@ -201,13 +265,13 @@ class Space:
         Vector widths depend on how a problem lies in memory: a good tile stays a good tile with
         narrower loads.
         """
-        lower = []
-        for name in self.adaptable:
-            values = self.parameter(name).values
-            lower.append(values[values.index(config[name]) :: -1])
+        method = self.method(config)
+        own = [p for p in map(self.parameter, self.adaptable) if p.only in ("", method)]
+        names = [parameter.name for parameter in own]
+        lower = [p.values[p.values.index(config[p.name]) :: -1] for p in own]
         # The first is the config itself; the last name is lowered first.
         for choice in itertools.product(*lower):
-            candidate = config.but(**dict(zip(self.adaptable, choice, strict=True)))
+            candidate = config.but(**dict(zip(names, choice, strict=True)))
             if self.is_valid(candidate, problem, arch):
                 return candidate
         return None
@@ -219,7 +283,7 @@ class Space:
 
     def plan(self, config: Config, problem: Problem, arch: int) -> LaunchPlan:
         """The launches of a config."""
-        environment = self.environment({**context(problem, arch), **config})
+        environment = self._environment(config, problem, arch)
         rule = self.launch
         arguments = tuple(
             Argument(kind=kind, name=name, value=int(environment[name]) if "int" in kind else 0)  # type: ignore[arg-type]
@@ -361,12 +425,30 @@ class _Reader:
         parameters = tuple(self.parameter(n, e) for n, e in table["parameters"].items())
         if not parameters:
             raise self.fail("the space is empty: it has no parameters")
-        derived = tuple(self.derived(n, e) for n, e in table.get("derived", {}).items())
+        methods = next((p.values for p in parameters if p.name == METHOD), ("",))
+        for parameter in parameters:
+            if parameter.only not in ("", *methods):
+                raise self.fail(
+                    f"parameters.{parameter.name}: {parameter.only!r} is not a method; possible "
+                    f"are {', '.join(map(str, methods))}"
+                )
+        derived = tuple(self.derived(n, e, methods) for n, e in table.get("derived", {}).items())
         constraints = tuple(
             self.constraint(n, e) for n, e in enumerate(table.get("constraints", []))
         )
         rule = self.launch(table["launch"])
-        supports = self.supports(str(table["kernel"]), parameters, derived, constraints, rule)
+        supports = {
+            str(method): self.supports(
+                str(table["kernel"]), str(method), parameters, derived, constraints, rule
+            )
+            for method in methods
+        }
+        for constraint in constraints:
+            if not any(constraint.name in names for names in supports.values()):
+                raise self.fail(
+                    f"constraint {constraint.name!r} speaks of no method: it rests on parameters "
+                    "of several"
+                )
         space = Space(
             kernel=table["kernel"],
             path=self.file,
@@ -387,12 +469,15 @@ class _Reader:
         for name in space.adaptable:
             if name not in {parameter.name for parameter in parameters}:
                 raise self.fail(f"adaptable names {name!r}, which is not a parameter")
+        for name, preset in presets.items():
+            if preset != space.settled(preset):
+                raise self.fail(f"presets.{name} has values of parameters of another method")
         object.__setattr__(space, "presets", presets)
         return space
 
     def parameter(self, name: str, entry: Any) -> Parameter:
         place = f"parameters.{name}"
-        entry = self.table_of(entry, place, ["values", "meaning"], "default")
+        entry = self.table_of(entry, place, ["values", "meaning"], "default only")
         values = entry["values"]
         if not isinstance(values, list) or not values:
             raise self.fail(f"{place} has no values: the space is empty")
@@ -404,12 +489,26 @@ class _Reader:
         default = entry.get("default", values[0])
         if default not in values:
             raise self.fail(f"{place}: the default {default!r} is not among the values")
-        return Parameter(name=name, values=tuple(values), default=default, meaning=entry["meaning"])
+        return Parameter(
+            name=name,
+            values=tuple(values),
+            default=default,
+            meaning=entry["meaning"],
+            only=entry.get("only", ""),
+        )
 
-    def derived(self, name: str, entry: Any) -> Derived:
-        entry = self.table_of(entry, f"derived.{name}", ["value", "meaning"])
-        value = self.expression(entry["value"], f"derived.{name}")
-        return Derived(name=name, value=value, meaning=entry["meaning"])
+    def derived(self, name: str, entry: Any, methods: Sequence[Scalar]) -> Derived:
+        place = f"derived.{name}"
+        names = [str(method) for method in methods if method]
+        entry = self.table_of(entry, place, ["meaning"], " ".join(["value", *names]))
+        values = {
+            "" if key == "value" else key: self.expression(text, place)
+            for key, text in entry.items()
+            if key != "meaning"
+        }
+        if not values:
+            raise self.fail(f"{place} lacks 'value'")
+        return Derived(name=name, values=values, meaning=entry["meaning"])
 
     def constraint(self, number: int, entry: Any) -> Constraint:
         entry = self.table_of(entry, f"constraint {number + 1}", ["name", "rule", "why"])
@@ -455,13 +554,18 @@ class _Reader:
     def supports(
         self,
         kernel: str,
+        method: str,
         parameters: tuple[Parameter, ...],
         derived: tuple[Derived, ...],
         constraints: tuple[Constraint, ...],
         rule: LaunchRule,
     ) -> dict[str, frozenset[str]]:
-        """Check every name in every expression, and collect what each rests on."""
+        """Check every name in every expression, and collect what each constraint rests on.
+
+        A constraint that rests on parameters of another method does not speak of this one.
+        """
         known: dict[str, frozenset[str]] = {p.name: frozenset([p.name]) for p in parameters}
+        foreign = frozenset(p.name for p in parameters if p.only not in ("", method))
         for name in _context_names(kernel):
             if name in known:
                 raise self.fail(f"parameters.{name}: the name already stands for something else")
@@ -477,7 +581,9 @@ class _Reader:
         for entry in derived:
             if entry.name in known:
                 raise self.fail(f"derived.{entry.name}: the name is taken")
-            known[entry.name] = collect(entry.value, f"derived.{entry.name}")
+            value = entry.of(method)
+            # What only other methods know rests on parameters of theirs.
+            known[entry.name] = collect(value, f"derived.{entry.name}") if value else foreign
         for constraint in constraints:
             if constraint.name in supports:
                 raise self.fail(f"two constraints are named {constraint.name!r}")
@@ -488,7 +594,7 @@ class _Reader:
                     raise self.fail(f"{place}: its reason uses the unknown name {name!r}")
         for expression in (*rule.grid, *rule.block, rule.shared_bytes):
             collect(expression, "launch")
-        return supports
+        return {name: on for name, on in supports.items() if not on & foreign}
 
 
 def _context_names(kernel: str) -> frozenset[str]:
