@@ -428,8 +428,13 @@ def launch(task: Task) -> None:
         data = np.random.default_rng(_SEED).standard_normal(2**20, dtype=np.float32)
         values: dict[str, int | float] = dict(task.problem.scalars)
         for operand in task.problem.operands:
-            values[operand.name] = context.allocate(4 * operand.span_elements)
+            # With k = 0 there is nothing in A and B, but no driver allocates nothing.
+            values[operand.name] = context.allocate(4 * max(1, operand.span_elements))
             context.upload(int(values[operand.name]), np.resize(data, operand.span_elements))
+        for workspace in task.variant.plan.workspaces:
+            address = context.allocate(workspace.size_bytes)
+            context.fill_bytes(address, 0, workspace.size_bytes)
+            values[workspace.name] = address
         module = context.load(task.cubin)
         plan = [module.prepare(each, values) for each in task.variant.plan.launches]
         for _ in range(_WARM_UPS + 1):

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from autotune import archs, assets
 from autotune.errors import InfeasibleError, SpaceError
 from autotune.expressions import Expression
+from autotune.launches import LaunchRules
 from autotune.problems import DEFAULT
-from autotune.types import Argument, Config, Device, Launch, LaunchPlan, Problem, Scalar
+from autotune.types import Config, Device, LaunchPlan, Problem, Scalar
 
 if TYPE_CHECKING:
     from autotune.region import Region
@@ -39,6 +40,7 @@ class Parameter:
         default: What a preset means that does not name the parameter.
         only: The method that has it; empty where all have. With another method it must hold its
             default.
+        opt_in: Values that no search tries unless it is asked to.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Parameter:
     default: Scalar
     meaning: str
     only: str = ""
+    opt_in: tuple[Scalar, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +83,6 @@ class Constraint:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchRule:
-    """How a config is launched: expressions for grid, block and shared memory, and arguments."""
-
-    entry: str
-    grid: tuple[Expression, ...]
-    block: tuple[Expression, ...]
-    shared_bytes: Expression
-    arguments: tuple[tuple[str, str, Expression | None], ...]
-    """(kind, name, condition) in the kernel's order"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Space:
     """A kernel family's space, as its file describes it.
@@ -111,8 +102,7 @@ class Space:
     adaptable: tuple[str, ...]
     """parameters that may take an earlier value to make a preset fit a problem; the last named
     gives way first"""
-    launch: LaunchRule
-    text: str = field(repr=False)
+    rules: LaunchRules
     supports: dict[str, dict[str, frozenset[str]]] = field(repr=False, compare=False)
     """for each method, for each constraint that speaks of it, the parameters that it rests on"""
 
@@ -187,6 +177,16 @@ class Space:
                 raise InfeasibleError(f"{name} = {value!r} is not in the space; it has {allowed}")
             whole[name] = value
         return Config(whole)
+
+    def without_opt_in(self) -> Space:
+        """The space without the values that searches try only when asked to."""
+        parameters = tuple(
+            replace(
+                p, values=tuple(value for value in p.values if value not in p.opt_in), opt_in=()
+            )
+            for p in self.parameters
+        )
+        return replace(self, parameters=parameters)
 
     def preset(self, name: str) -> Config:
         """A named point, exactly as the file states it.
@@ -281,27 +281,19 @@ class Space:
         fitted = [self.fitted(self.presets[name], problem, arch) for name in self.starts]
         return list(dict.fromkeys(config for config in fitted if config is not None))
 
-    def plan(self, config: Config, problem: Problem, arch: int) -> LaunchPlan:
-        """The launches of a config."""
-        environment = self._environment(config, problem, arch)
-        rule = self.launch
-        arguments = tuple(
-            Argument(kind=kind, name=name, value=int(environment[name]) if "int" in kind else 0)  # type: ignore[arg-type]
-            for kind, name, when in rule.arguments
-            if when is None or when(environment)
-        )
-        grid, block = (
-            tuple(int(expression(environment)) for expression in expressions)
-            for expressions in (rule.grid, rule.block)
-        )
-        launch = Launch(
-            entry=rule.entry,
-            grid=(grid[0], grid[1], grid[2]),
-            block=(block[0], block[1], block[2]),
-            shared_bytes=int(rule.shared_bytes(environment)),
-            arguments=arguments,
-        )
-        return LaunchPlan(launches=(launch,))
+    def plan(
+        self, config: Config, problem: Problem, arch: int, sm_count: int | None = None
+    ) -> LaunchPlan:
+        """The launches of a config.
+
+        Args:
+            sm_count: Of the device that it is for; that of the architecture's typical one by
+                default. Grids may depend on it, never the source or whether the config is valid.
+        """
+        names = {**context(problem, arch), **config}
+        if sm_count is not None:
+            names["sm_count"] = sm_count
+        return self.rules.plan(self.environment(names, self.method(config)))
 
     def region(self, problem: Problem, arch: int) -> Region:
         """The valid points for a problem and an architecture."""
@@ -342,6 +334,7 @@ def context(problem: Problem, arch: int) -> dict[str, Scalar]:
         "threads_per_sm": limits.threads_per_sm,
         "registers_limit": limits.registers_per_thread,
         "registers_per_sm": limits.registers_per_sm,
+        "sm_count": limits.typical.sm_count,
     }
 
 
@@ -383,222 +376,6 @@ def load(kernel: str = DEFAULT, path: str | None = None) -> Space:
         raise SpaceError(f"cannot read the search space {file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpaceError(f"{file} is not TOML: {error}") from None
-    return _Reader(file, text, table).space()
+    from autotune.spacefile import Reader
 
-
-class _Reader:
-    """Turns a TOML table into a `Space`; every complaint names the file and the place."""
-
-    def __init__(self, file: Path, text: str, table: dict[str, Any]) -> None:
-        self.file, self.text, self.table = file, text, table
-
-    def fail(self, what: str) -> SpaceError:
-        return SpaceError(f"{self.file}: {what}")
-
-    def expression(self, text: object, place: str) -> Expression:
-        if isinstance(text, int) and not isinstance(text, bool):
-            text = str(text)
-        if not isinstance(text, str):
-            raise self.fail(f"{place} must be an expression, got {text!r}")
-        try:
-            return Expression(text)
-        except SpaceError as error:
-            raise self.fail(f"{place}: {error}") from None
-
-    def table_of(
-        self, table: Mapping[str, Any], place: str, required: Sequence[str], optional: str = ""
-    ) -> Mapping[str, Any]:
-        if not isinstance(table, Mapping):
-            raise self.fail(f"{place} must be a table")
-        for name in required:
-            if name not in table:
-                raise self.fail(f"{place} lacks {name!r}")
-        if unknown := sorted(set(table) - set(required) - set(optional.split())):
-            raise self.fail(f"{place} has an unknown entry {unknown[0]!r}")
-        return table
-
-    def space(self) -> Space:
-        table = self.table_of(
-            self.table, "the file", ["kernel", "parameters", "launch"],
-            "derived constraints presets starts adaptable",
-        )  # fmt: skip
-        parameters = tuple(self.parameter(n, e) for n, e in table["parameters"].items())
-        if not parameters:
-            raise self.fail("the space is empty: it has no parameters")
-        methods = next((p.values for p in parameters if p.name == METHOD), ("",))
-        for parameter in parameters:
-            if parameter.only not in ("", *methods):
-                raise self.fail(
-                    f"parameters.{parameter.name}: {parameter.only!r} is not a method; possible "
-                    f"are {', '.join(map(str, methods))}"
-                )
-        derived = tuple(self.derived(n, e, methods) for n, e in table.get("derived", {}).items())
-        constraints = tuple(
-            self.constraint(n, e) for n, e in enumerate(table.get("constraints", []))
-        )
-        rule = self.launch(table["launch"])
-        supports = {
-            str(method): self.supports(
-                str(table["kernel"]), str(method), parameters, derived, constraints, rule
-            )
-            for method in methods
-        }
-        for constraint in constraints:
-            if not any(constraint.name in names for names in supports.values()):
-                raise self.fail(
-                    f"constraint {constraint.name!r} speaks of no method: it rests on parameters "
-                    "of several"
-                )
-        space = Space(
-            kernel=table["kernel"],
-            path=self.file,
-            parameters=parameters,
-            derived=derived,
-            constraints=constraints,
-            presets={},
-            starts=tuple(table.get("starts", [])),
-            adaptable=tuple(table.get("adaptable", [])),
-            launch=rule,
-            text=self.text,
-            supports=supports,
-        )
-        presets = self.presets(space, table.get("presets", {}))
-        for name in space.starts:
-            if name not in presets:
-                raise self.fail(f"starts names {name!r}, which is not a preset")
-        for name in space.adaptable:
-            if name not in {parameter.name for parameter in parameters}:
-                raise self.fail(f"adaptable names {name!r}, which is not a parameter")
-        for name, preset in presets.items():
-            if preset != space.settled(preset):
-                raise self.fail(f"presets.{name} has values of parameters of another method")
-        object.__setattr__(space, "presets", presets)
-        return space
-
-    def parameter(self, name: str, entry: Any) -> Parameter:
-        place = f"parameters.{name}"
-        entry = self.table_of(entry, place, ["values", "meaning"], "default only")
-        values = entry["values"]
-        if not isinstance(values, list) or not values:
-            raise self.fail(f"{place} has no values: the space is empty")
-        for value in values:
-            if isinstance(value, bool) or not isinstance(value, int | str):
-                raise self.fail(f"{place}: {value!r} is neither a whole number nor a text")
-        if len(set(values)) < len(values) or len({type(value) for value in values}) > 1:
-            raise self.fail(f"{place}: values must be different and of one type")
-        default = entry.get("default", values[0])
-        if default not in values:
-            raise self.fail(f"{place}: the default {default!r} is not among the values")
-        return Parameter(
-            name=name,
-            values=tuple(values),
-            default=default,
-            meaning=entry["meaning"],
-            only=entry.get("only", ""),
-        )
-
-    def derived(self, name: str, entry: Any, methods: Sequence[Scalar]) -> Derived:
-        place = f"derived.{name}"
-        names = [str(method) for method in methods if method]
-        entry = self.table_of(entry, place, ["meaning"], " ".join(["value", *names]))
-        values = {
-            "" if key == "value" else key: self.expression(text, place)
-            for key, text in entry.items()
-            if key != "meaning"
-        }
-        if not values:
-            raise self.fail(f"{place} lacks 'value'")
-        return Derived(name=name, values=values, meaning=entry["meaning"])
-
-    def constraint(self, number: int, entry: Any) -> Constraint:
-        entry = self.table_of(entry, f"constraint {number + 1}", ["name", "rule", "why"])
-        rule = self.expression(entry["rule"], f"constraint {entry['name']}")
-        return Constraint(name=entry["name"], rule=rule, why=entry["why"])
-
-    def launch(self, entry: Any) -> LaunchRule:
-        names = ["entry", "grid", "block", "shared_bytes", "arguments"]
-        entry = self.table_of(entry, "launch", names)
-        for name in ("grid", "block"):
-            if len(entry[name]) != 3:
-                raise self.fail(f"launch.{name} needs three expressions: x, y, z")
-        arguments = []
-        for argument in entry["arguments"]:
-            argument = self.table_of(argument, "launch.arguments", ["kind", "name"], "when")
-            if argument["kind"] not in ("operand", "int32", "int64", "float32"):
-                raise self.fail(f"launch.arguments: {argument['kind']!r} is not a kind of argument")
-            when = self.expression(argument["when"], "when") if "when" in argument else None
-            arguments.append((argument["kind"], argument["name"], when))
-        return LaunchRule(
-            entry=entry["entry"],
-            grid=tuple(self.expression(text, "launch.grid") for text in entry["grid"]),
-            block=tuple(self.expression(text, "launch.block") for text in entry["block"]),
-            shared_bytes=self.expression(entry["shared_bytes"], "launch.shared_bytes"),
-            arguments=tuple(arguments),
-        )
-
-    def presets(self, space: Space, entries: Mapping[str, Any]) -> dict[str, Config]:
-        presets: dict[str, Config] = {}
-        for name, entry in entries.items():
-            values = dict(entry)
-            base: Mapping[str, Scalar] = {}
-            if (base_name := values.pop("base", None)) is not None:
-                if base_name not in presets:
-                    raise self.fail(f"presets.{name}: its base {base_name!r} must come before it")
-                base = presets[base_name]
-            try:
-                presets[name] = space.config({**base, **values})
-            except InfeasibleError as error:
-                raise self.fail(f"presets.{name}: {error}") from None
-        return presets
-
-    def supports(
-        self,
-        kernel: str,
-        method: str,
-        parameters: tuple[Parameter, ...],
-        derived: tuple[Derived, ...],
-        constraints: tuple[Constraint, ...],
-        rule: LaunchRule,
-    ) -> dict[str, frozenset[str]]:
-        """Check every name in every expression, and collect what each constraint rests on.
-
-        A constraint that rests on parameters of another method does not speak of this one.
-        """
-        known: dict[str, frozenset[str]] = {p.name: frozenset([p.name]) for p in parameters}
-        foreign = frozenset(p.name for p in parameters if p.only not in ("", method))
-        for name in _context_names(kernel):
-            if name in known:
-                raise self.fail(f"parameters.{name}: the name already stands for something else")
-            known[name] = frozenset()
-        supports: dict[str, frozenset[str]] = {}
-
-        def collect(expression: Expression, place: str) -> frozenset[str]:
-            for name in expression.names:
-                if name not in known:
-                    raise self.fail(f"{place} uses the unknown name {name!r}")
-            return frozenset().union(*(known[name] for name in expression.names))
-
-        for entry in derived:
-            if entry.name in known:
-                raise self.fail(f"derived.{entry.name}: the name is taken")
-            value = entry.of(method)
-            # What only other methods know rests on parameters of theirs.
-            known[entry.name] = collect(value, f"derived.{entry.name}") if value else foreign
-        for constraint in constraints:
-            if constraint.name in supports:
-                raise self.fail(f"two constraints are named {constraint.name!r}")
-            place = f"constraint {constraint.name!r}"
-            supports[constraint.name] = collect(constraint.rule, place)
-            for name in re.findall(r"\{(\w+)\}", constraint.why):
-                if name not in known:
-                    raise self.fail(f"{place}: its reason uses the unknown name {name!r}")
-        for expression in (*rule.grid, *rule.block, rule.shared_bytes):
-            collect(expression, "launch")
-        return {name: on for name, on in supports.items() if not on & foreign}
-
-
-def _context_names(kernel: str) -> frozenset[str]:
-    from autotune.problems import family
-
-    probe: Callable[..., Problem] = family(kernel).parse
-    return frozenset(context(probe("1x1x1"), 75))
+    return Reader(file, table).space()

@@ -9,12 +9,15 @@ from functools import cache
 
 from autotune import assets
 
+LAUNCH_SECTIONS = ("launches", "workspaces", "nondeterministic")
+"""Sections of a space file that say how a config is launched."""
+
 
 @cache
 def sha256(kernel: str) -> str:
     """Digest of all that turns a config of the family into code and a launch.
 
-    That is the family's templates, the primitives, and the derived values and launch rule of its
+    That is the family's templates, the primitives, and the derived values and launch rules of its
     space file. Values, constraints and presets are not part of it: they say which configs are
     tried, not what a config is.
 
@@ -28,5 +31,6 @@ def sha256(kernel: str) -> str:
     text = (assets.folder("search_spaces") / f"{kernel}.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text)
     formulas = {name: entry["value"] for name, entry in table.get("derived", {}).items()}
-    digest.update(json.dumps([formulas, table["launch"]], sort_keys=True).encode())
+    rules = [formulas, *(table.get(name) for name in LAUNCH_SECTIONS)]
+    digest.update(json.dumps(rules, sort_keys=True).encode())
     return digest.hexdigest()

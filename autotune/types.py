@@ -296,13 +296,13 @@ class Argument:
     """One parameter of a kernel.
 
     Attributes:
-        kind: `operand` (a device address), `int32`, `int64`, or `float32` (a scalar of the
-            problem, given at launch).
-        name: The operand's, size's or scalar's name.
+        kind: `operand` or `workspace` (a device address), `int32`, `int64`, or `float32` (a scalar
+            of the problem, given at launch).
+        name: The operand's, workspace's, size's or scalar's name.
         value: The number, for `int32` and `int64`.
     """
 
-    kind: Literal["operand", "int32", "int64", "float32"]
+    kind: Literal["operand", "workspace", "int32", "int64", "float32"]
     name: str
     value: int = 0
 
@@ -329,10 +329,34 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """Device memory that the blocks of a plan share beside the operands; a multiple of 256 in
+    address.
+
+    Attributes:
+        name: The kernels' name for it; no operand or scalar has the same.
+        size_bytes: At least 4, a multiple of 4.
+        is_zeroed: It is zero before the first run, and every run leaves it zero. Another one may
+            hold anything before and after a run.
+    """
+
+    name: str
+    size_bytes: int
+    is_zeroed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """All launches that compute one problem, in stream order."""
+    """All launches that compute one problem, in stream order.
+
+    Attributes:
+        workspaces: Memory that they need beside the operands.
+        is_deterministic: Whether equal inputs give equal bits, run after run on one device.
+    """
 
     launches: tuple[Launch, ...]
+    workspaces: tuple[Workspace, ...] = ()
+    is_deterministic: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ DOORS = ("pycuda", "cuda-bindings")
 """Names of the doors, the preferred one first."""
 
 Values = Mapping[str, int | float]
-"""Device addresses of operands and values of scalars, by argument name."""
+"""Device addresses of operands and workspaces, and values of scalars, by argument name."""
 
 
 class Kernel(Protocol):
@@ -197,6 +197,7 @@ def choose(name: str | None = None) -> Door:
 
 _TYPES: dict[str, Callable[[Any], np.number[Any]]] = {
     "operand": np.uint64,
+    "workspace": np.uint64,
     "int32": np.int32,
     "int64": np.int64,
     "float32": np.float32,
@@ -207,16 +208,16 @@ def pack(launch: Launch, values: Values) -> list[np.number[Any]]:
     """The launch's arguments, each in the width that the kernel declares.
 
     Raises:
-        TemplateError: an operand or scalar that `values` lacks.
+        TemplateError: an operand, workspace or scalar that `values` lacks.
     """
     packed = []
     for argument in launch.arguments:
         value: int | float = argument.value
-        if argument.kind in ("operand", "float32"):
+        if argument.kind in ("operand", "workspace", "float32"):
             if argument.name not in values:
                 raise TemplateError(
-                    f"kernel {launch.entry} takes {argument.kind} {argument.name!r}, which the "
-                    f"problem does not have; it has {', '.join(values)}"
+                    f"kernel {launch.entry} takes {argument.kind} {argument.name!r}, which neither "
+                    f"problem nor plan has; they have {', '.join(values)}"
                 )
             value = values[argument.name]
         packed.append(_TYPES[argument.kind](value))

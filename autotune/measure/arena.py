@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from autotune import verify
-from autotune.errors import DeviceError, ShapeError
+from autotune.errors import DeviceError
 from autotune.gpu import Context, Values
 from autotune.measure.probe import Probe
-from autotune.types import Problem
+from autotune.measure.workspaces import Workspaces, require_bytes
+from autotune.types import Problem, Workspace
 from autotune.verify import Case, Comparison, Placement
 
 Data = Literal["exact", "random"]
@@ -34,6 +36,7 @@ class Arena:
         self._probe = probe
         self._output = verify.output(problem)
         self._addresses: list[int] = []
+        self._workspaces = Workspaces(context)
         require_memory(problem, *context.memory())
         self._seed = seed
         try:
@@ -92,16 +95,30 @@ class Arena:
                 "passes; please report this"
             )
 
-    def values(self, data: Data) -> Values:
-        """What a kernel's arguments are bound to."""
+    def values(self, data: Data, workspaces: Iterable[Workspace] = ()) -> Values:
+        """What a kernel's arguments are bound to, with workspaces that were reserved."""
         values: dict[str, int | float] = dict(self.problem.scalars)
+        values.update(self._workspaces.addresses(workspaces))
         for operand in self.problem.operands:
             key = data, operand.name
             values[operand.name] = self._bases[key] + self._placements[key].offset_bytes
         return values
 
-    def reset(self, data: Data) -> None:
-        """Fills the output and all around it with poison; old values where they are read."""
+    def reserve(self, workspaces: Iterable[Workspace]) -> None:
+        """Makes room for a plan's workspaces: one that has to grow gets another address.
+
+        Raises:
+            ShapeError: more than the device has.
+            DeviceError: more than is free.
+        """
+        self._workspaces.reserve(workspaces)
+
+    def reset(self, data: Data, workspaces: Iterable[Workspace] = ()) -> None:
+        """Fills the output and all around it with poison; old values where they are read.
+
+        Workspaces too, but for those that are zero between runs.
+        """
+        self._workspaces.poison(workspaces)
         placement = self._placements[data, self._output.name]
         base = self._bases[data, self._output.name]
         if data in self._kept:
@@ -141,6 +158,10 @@ class Arena:
                 self._context.download(result[batch, place], address)
         return verify.compare(result, self._random)
 
+    def workspace_fault(self, workspaces: Iterable[Workspace]) -> str:
+        """Which workspaces were left other than zero, or written beyond; empty when none was."""
+        return self._workspaces.fault(workspaces)
+
     def input_fault(self) -> str:
         """Which inputs, or guards of theirs, were written to; empty when none was."""
         after = self._checksums()
@@ -162,6 +183,7 @@ class Arena:
 
     def close(self) -> None:
         """Frees the memory."""
+        self._workspaces.close()
         while self._addresses:
             self._context.free(self._addresses.pop())
 
@@ -173,13 +195,5 @@ def require_memory(problem: Problem, free_bytes: int, total_bytes: int) -> None:
         ShapeError: more than the device has.
         DeviceError: more than is free.
     """
-    needed = verify.needed_bytes(problem)
-    if needed <= free_bytes:
-        return
-    sizes = (
-        f"{problem.shape} needs {needed} bytes ({needed / 2**30:.1f} GiB) of device memory to be "
-        f"verified and timed; free are {free_bytes} ({free_bytes / 2**30:.1f} GiB) of {total_bytes}"
-    )
-    if needed > total_bytes:
-        raise ShapeError(f"{sizes}; choose a smaller shape")
-    raise DeviceError(f"{sizes}; end other programs on the GPU, or choose a smaller shape")
+    what = f"{problem.shape} needs {{}} to be verified and timed"
+    require_bytes(verify.needed_bytes(problem), free_bytes, total_bytes, what, "a smaller shape")

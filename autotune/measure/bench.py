@@ -9,14 +9,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autotune.device import Monitor
-from autotune.errors import DriverError, MissingExtraError, TemplateError
+from autotune.errors import (
+    DeviceError,
+    DriverError,
+    MissingExtraError,
+    ShapeError,
+    TemplateError,
+)
 from autotune.gpu import Context, Kernel
 from autotune.measure import vendor
 from autotune.measure.arena import DATA, Arena
 from autotune.measure.jobs import AnyJob, VendorJob
 from autotune.measure.probe import Probe
 from autotune.measure.timing import Run, Timer, floor_ns, is_impossible, quantile
-from autotune.types import Conditions, Device, Launch, Measurement, Outcome, Problem
+from autotune.types import (
+    Conditions,
+    Device,
+    Launch,
+    Measurement,
+    Outcome,
+    Problem,
+    Workspace,
+)
 
 STICKY = frozenset(
     f"CUDA_ERROR_{name}"
@@ -60,12 +74,14 @@ class Candidate:
     Attributes:
         number: Its place among the jobs of the request.
         exact, timed: One run of the plan on the integer data, and on the random data.
+        workspaces: Of the plan.
     """
 
     job: AnyJob
     number: int
     exact: Run
     timed: Run
+    workspaces: tuple[Workspace, ...] = ()
     first_ns: float = 0.0
     max_error: float | None = None
     checks: str = ""
@@ -96,6 +112,7 @@ class Bench:
         arena = self._prepare(job.problem)
         with ExitStack() as stack:
             try:
+                _reserve(arena, job)
                 candidate = self._load(job, 0, arena, stack)
                 if self._verify(candidate, arena):
                     samples, truncated = self._time(candidate)
@@ -115,7 +132,15 @@ class Bench:
         results: dict[int, Measurement] = {}
         alive: list[Candidate] = []
         with ExitStack() as stack:
+            # Before any is loaded: a buffer that grows for one would move under another.
             for number, job in enumerate(jobs):
+                try:
+                    _reserve(arena, job)
+                except _CANDIDATE_ERRORS as error:
+                    results[number] = self._failure(job, error)
+            for number, job in enumerate(jobs):
+                if number in results:
+                    continue
                 try:
                     candidate = self._load(job, number, arena, stack)
                     self._verify(candidate, arena, whole=True)
@@ -150,27 +175,30 @@ class Bench:
         self._tell("load", number)
         device = self._context.device
         runs: list[Run] = []
+        workspaces: tuple[Workspace, ...] = ()
         if isinstance(job, VendorJob):
             runs = [vendor.prepare(job.problem, arena.values(data), device) for data in DATA]
         else:
+            workspaces = job.plan.workspaces
             module = self._context.load(job.cubin)
             stack.callback(module.unload)
             for launch in job.plan.launches:
                 if shortage := shortages(module.kernel(launch.entry), launch, device):
                     raise Rejected(Outcome.launch_error, shortage)
             for data in DATA:
-                launches = [
-                    module.prepare(launch, arena.values(data)) for launch in job.plan.launches
-                ]
+                values = arena.values(data, workspaces)
+                launches = [module.prepare(launch, values) for launch in job.plan.launches]
                 runs.append(_in_order(launches))
-        return Candidate(job=job, number=number, exact=runs[0], timed=runs[1])
+        return Candidate(
+            job=job, number=number, exact=runs[0], timed=runs[1], workspaces=workspaces
+        )
 
     def _verify(self, candidate: Candidate, arena: Arena, whole: bool = False) -> bool:
         """The checks before timing; False when the kernel is too slow to be worth the rest."""
         self._tell("verify", candidate.number)
-        arena.reset("exact")
+        arena.reset("exact", candidate.workspaces)
         candidate.first_ns = self._timer.once(candidate.exact)
-        _reject(arena.exact_fault(), "exact check")
+        _reject_run(candidate, arena, "exact check")
         candidate.checks = "exact, guards"
         best_ns = candidate.job.best_ns
         hopeless = best_ns is not None and candidate.first_ns > max(
@@ -180,7 +208,7 @@ class Bench:
             _reject(arena.input_fault(), "inputs")
             candidate.checks += ", inputs"
             return False
-        arena.reset("random")
+        arena.reset("random", candidate.workspaces)
         candidate.timed()
         self._context.synchronize()
         comparison = arena.compare_random()
@@ -242,9 +270,11 @@ class Bench:
             affordable = min(affordable, 1) if truncated else max(affordable, 1)
             launches = min(job.limits.recheck_launches, affordable)
             for launch in range(launches):
-                arena.reset("exact")
+                arena.reset("exact", candidate.workspaces)
                 candidate.exact()
-                _reject(arena.exact_fault(), f"exact check {launch + 1} of {launches} after timing")
+                _reject_run(
+                    candidate, arena, f"exact check {launch + 1} of {launches} after timing"
+                )
             _reject(arena.input_fault(), "inputs after timing")
             candidate.checks += f", exact x{launches} after timing" if launches else ""
         device = self._context.device
@@ -352,6 +382,24 @@ def _in_order(launches: Sequence[Run]) -> Run:
             launch()
 
     return run
+
+
+def _reserve(arena: Arena, job: AnyJob) -> None:
+    if isinstance(job, VendorJob):
+        return
+    try:
+        arena.reserve(job.plan.workspaces)
+    except DriverError:
+        raise
+    except (DeviceError, ShapeError) as error:
+        # The problem itself fits: another config may do without.
+        raise Rejected(Outcome.infeasible, str(error)) from None
+
+
+def _reject_run(candidate: Candidate, arena: Arena, check: str) -> None:
+    """Ends a candidate whose run on the exact data was not right in every respect."""
+    faults = arena.exact_fault(), arena.workspace_fault(candidate.workspaces)
+    _reject("; ".join(filter(None, faults)), check)
 
 
 def _reject(fault: str, check: str) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from autotune import archs, gpu, verify
 from autotune.errors import DriverError
-from autotune.types import Argument, Device, Launch, LaunchPlan, Problem
+from autotune.types import Argument, Device, Launch, LaunchPlan, Problem, Workspace
 
 PROBE = b"probe"
 DEVICE = replace(
@@ -43,10 +43,17 @@ class Spec:
         return pickle.dumps(self)
 
 
-def plan(problem: Problem, *, threads: int = 256, shared_bytes: int = 0) -> LaunchPlan:
-    """One launch that takes the problem's operands and scalars."""
+def plan(
+    problem: Problem,
+    *,
+    threads: int = 256,
+    shared_bytes: int = 0,
+    workspaces: tuple[Workspace, ...] = (),
+) -> LaunchPlan:
+    """One launch that takes the problem's operands and scalars, and workspaces."""
     arguments = [Argument(kind="operand", name=operand.name) for operand in problem.operands]
     arguments += [Argument(kind="float32", name=name) for name in problem.scalars]
+    arguments += [Argument(kind="workspace", name=each.name) for each in workspaces]
     return LaunchPlan(
         launches=(
             Launch(
@@ -56,7 +63,8 @@ def plan(problem: Problem, *, threads: int = 256, shared_bytes: int = 0) -> Laun
                 shared_bytes=shared_bytes,
                 arguments=tuple(arguments),
             ),
-        )
+        ),
+        workspaces=workspaces,
     )
 
 
@@ -146,8 +154,25 @@ class FakeModule:
             context.words(address + 4 * output.span_elements + 64, 1)[0] = 1
         if fault == "writes padding":
             context.words(address + 4 * output.columns, 1)[0] = 1
+        for name in ("parts", "counters"):
+            if name in values:
+                self.use(name, int(values[name]))
         if fault == "writes input":
             context.words(int(values["a"]), 1)[0] ^= 1
+
+    def use(self, name: str, address: int) -> None:
+        """What a kernel does to a workspace of 1 KiB."""
+        context, fault = self.context, self.spec.fault if self.spec else ""
+        words = context.words(address, 256)
+        if name == "counters":
+            assert fault or not words.any(), "the counters were not zero before the run"
+            words[3] = fault == "counts on"
+            if fault == "counts wrong at last" and self.launches > 5:
+                words[7] = 1
+        else:
+            words[:] = 1
+            if fault == "writes beyond":
+                context.words(address + 1024, 2)[1] = 1
 
 
 class FakeEvent:

@@ -18,7 +18,7 @@ from autotune.measure import Job, Limits, VendorJob, bench, timing, vendor, vend
 from autotune.measure.arena import require_memory
 from autotune.measure.bench import Bench, is_sticky, shortages
 from autotune.problems.sgemm import Sgemm
-from autotune.types import LaunchPlan, Measurement, Outcome, Stage
+from autotune.types import LaunchPlan, Measurement, Outcome, Stage, Workspace
 
 PROBLEM = Sgemm.parse("40x24x32", ldc=28, align_a=4, layout="tn")
 WITH_BETA = Sgemm.parse("17x19x23", beta_zero=False, batch=2)
@@ -89,6 +89,67 @@ def test_a_wrong_kernel_is_found_and_does_no_harm(
     assert message in wrong.message
     assert (wrong.samples, wrong.median_ns, wrong.checks) == (0, None, "")
     assert fake_bench.measure(job(problem=problem)).is_ok, "the next one finds everything in order"
+
+
+WORKSPACES = (
+    Workspace(name="parts", size_bytes=1024, is_zeroed=False),
+    Workspace(name="counters", size_bytes=1024, is_zeroed=True),
+)
+
+
+def split(fault: str = "", problem: Sgemm = PROBLEM, ns: float = 1e6) -> Job:
+    """A job whose kernel uses workspaces."""
+    return replace(job(fault, problem, ns), plan=plan(problem, workspaces=WORKSPACES))
+
+
+def test_workspaces_are_kept_and_only_grow(fake_bench: Bench, context: FakeContext) -> None:
+    assert fake_bench.measure(split()).is_ok
+    free = context.memory()
+    assert fake_bench.measure(split(ns=2e6)).is_ok
+    assert fake_bench.measure(job()).is_ok, "a plan without them leaves them"
+    assert context.memory() == free
+    larger = replace(WORKSPACES[0], size_bytes=2**20)
+    grown = plan(PROBLEM, workspaces=(larger, WORKSPACES[1]))
+    assert fake_bench.measure(replace(split(), plan=grown)).is_ok
+    assert free[0] - context.memory()[0] == 2**20 - 1024, "the smaller one is freed"
+    answers = fake_bench.confirm([split(), replace(split(), plan=grown), job()], rounds=2, seed=0)
+    assert all(answer.is_ok for answer in answers)
+
+
+def test_a_buffer_that_grows_in_a_confirm_round_moves_under_nobody(fake_bench: Bench) -> None:
+    larger = plan(PROBLEM, workspaces=(replace(WORKSPACES[0], size_bytes=2**20), WORKSPACES[1]))
+    jobs = [split(), replace(split(), plan=larger)]
+    assert all(answer.is_ok for answer in fake_bench.confirm(jobs, rounds=2, seed=0))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("counts on", "exact check: 1 words of workspace counters are not zero after the run, "
+         "first 12 bytes from its start"),
+        ("counts wrong at last", "after timing: 1 words of workspace counters are not zero"),
+        ("writes beyond", "exact check: 1 words of workspace parts beyond it were written, first "
+         "1028 bytes from its start"),
+    ],
+)  # fmt: skip
+def test_a_workspace_that_is_left_wrong_is_a_wrong_result(
+    fake_bench: Bench, fault: str, message: str
+) -> None:
+    wrong = fake_bench.measure(split(fault))
+    assert wrong.outcome is Outcome.wrong_result
+    assert message in wrong.message
+    assert fake_bench.measure(split()).is_ok, "the next one finds zeros"
+
+
+def test_a_workspace_that_does_not_fit_is_the_configs_fault(fake_bench: Bench) -> None:
+    huge = (Workspace(name="parts", size_bytes=2**44, is_zeroed=False),)
+    refused = fake_bench.measure(replace(job(), plan=plan(PROBLEM, workspaces=huge)))
+    assert refused.outcome is Outcome.infeasible
+    assert "workspace parts takes 17592186109952 bytes" in refused.message
+    answers = fake_bench.confirm(
+        [replace(job(), plan=plan(PROBLEM, workspaces=huge)), job()], rounds=1, seed=0
+    )
+    assert [answer.outcome for answer in answers] == [Outcome.infeasible, Outcome.ok]
 
 
 def test_a_plan_without_launches_fails(fake_bench: Bench) -> None:
@@ -448,7 +509,7 @@ def test_an_argument_that_the_problem_lacks_is_the_candidates_fault(fake_bench: 
     beta = plan(WITH_BETA)
     wrong = fake_bench.measure(replace(job(), plan=beta))
     assert wrong.outcome is Outcome.launch_error
-    assert "takes float32 'beta', which the problem does not have" in wrong.message
+    assert "takes float32 'beta', which neither problem nor plan has" in wrong.message
 
 
 def test_limits_of_time_follow_the_best() -> None:

@@ -45,7 +45,7 @@ why = "c = {c} needs an even a, not {a}"
 name = "fits m"
 rule = "b <= m"
 why = "b = {b} is more than m = {m}"
-[launch]
+[[launches]]
 entry = "k"
 grid = ["a", "1", "1"]
 block = ["32", "b", "1"]
@@ -190,7 +190,7 @@ def test_a_missing_file_and_an_empty_space(tmp_path):
     with pytest.raises(SpaceError, match="cannot read"):
         space.load("sgemm", str(tmp_path / "nowhere.toml"))
     empty = tmp_path / "empty.toml"
-    empty.write_text('kernel = "sgemm"\n[parameters]\n[launch]\n')
+    empty.write_text('kernel = "sgemm"\n[parameters]\n[[launches]]\n')
     with pytest.raises(SpaceError, match="the space is empty"):
         space.load("sgemm", str(empty))
 

@@ -1,0 +1,267 @@
+"""Reads a search-space file; every complaint names the file and the place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import InfeasibleError, SpaceError
+from autotune.expressions import Expression
+from autotune.launches import KINDS, ArgumentRule, LaunchRule, LaunchRules, WorkspaceRule
+from autotune.space import METHOD, Constraint, Derived, Parameter, Space, context
+from autotune.types import Config, Problem, Scalar
+
+
+class Reader:
+    """Turns a TOML table into a `Space`; every complaint names the file and the place."""
+
+    def __init__(self, file: Path, table: dict[str, Any]) -> None:
+        self.file, self.table = file, table
+
+    def fail(self, what: str) -> SpaceError:
+        return SpaceError(f"{self.file}: {what}")
+
+    def expression(self, text: object, place: str) -> Expression:
+        if isinstance(text, int) and not isinstance(text, bool):
+            text = str(text)
+        if not isinstance(text, str):
+            raise self.fail(f"{place} must be an expression, got {text!r}")
+        try:
+            return Expression(text)
+        except SpaceError as error:
+            raise self.fail(f"{place}: {error}") from None
+
+    def optional(self, table: Mapping[str, Any], name: str, place: str) -> Expression | None:
+        """The expression under a name that may be missing."""
+        return self.expression(table[name], f"{place}: {name}") if name in table else None
+
+    def table_of(
+        self, table: Mapping[str, Any], place: str, required: Sequence[str], optional: str = ""
+    ) -> Mapping[str, Any]:
+        if not isinstance(table, Mapping):
+            raise self.fail(f"{place} must be a table")
+        for name in required:
+            if name not in table:
+                raise self.fail(f"{place} lacks {name!r}")
+        if unknown := sorted(set(table) - set(required) - set(optional.split())):
+            raise self.fail(f"{place} has an unknown entry {unknown[0]!r}")
+        return table
+
+    def space(self) -> Space:
+        table = self.table_of(
+            self.table, "the file", ["kernel", "parameters", "launches"],
+            "derived constraints presets starts adaptable workspaces nondeterministic",
+        )  # fmt: skip
+        parameters = tuple(self.parameter(n, e) for n, e in table["parameters"].items())
+        if not parameters:
+            raise self.fail("the space is empty: it has no parameters")
+        methods = next((p.values for p in parameters if p.name == METHOD), ("",))
+        for parameter in parameters:
+            if parameter.only not in ("", *methods):
+                raise self.fail(
+                    f"parameters.{parameter.name}: {parameter.only!r} is not a method; possible "
+                    f"are {', '.join(map(str, methods))}"
+                )
+        derived = tuple(self.derived(n, e, methods) for n, e in table.get("derived", {}).items())
+        constraints = tuple(
+            self.constraint(n, e) for n, e in enumerate(table.get("constraints", []))
+        )
+        rules = self.launch_rules(table)
+        supports = {
+            str(method): self.supports(
+                str(table["kernel"]), str(method), parameters, derived, constraints, rules
+            )
+            for method in methods
+        }
+        for constraint in constraints:
+            if not any(constraint.name in names for names in supports.values()):
+                raise self.fail(
+                    f"constraint {constraint.name!r} speaks of no method: it rests on parameters "
+                    "of several"
+                )
+        space = Space(
+            kernel=table["kernel"],
+            path=self.file,
+            parameters=parameters,
+            derived=derived,
+            constraints=constraints,
+            presets={},
+            starts=tuple(table.get("starts", [])),
+            adaptable=tuple(table.get("adaptable", [])),
+            rules=rules,
+            supports=supports,
+        )
+        presets = self.presets(space, table.get("presets", {}))
+        for name in space.starts:
+            if name not in presets:
+                raise self.fail(f"starts names {name!r}, which is not a preset")
+        for name in space.adaptable:
+            if name not in {parameter.name for parameter in parameters}:
+                raise self.fail(f"adaptable names {name!r}, which is not a parameter")
+        for name, preset in presets.items():
+            if preset != space.settled(preset):
+                raise self.fail(f"presets.{name} has values of parameters of another method")
+        object.__setattr__(space, "presets", presets)
+        return space
+
+    def parameter(self, name: str, entry: Any) -> Parameter:
+        place = f"parameters.{name}"
+        entry = self.table_of(entry, place, ["values", "meaning"], "default only opt_in")
+        values = entry["values"]
+        if not isinstance(values, list) or not values:
+            raise self.fail(f"{place} has no values: the space is empty")
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | str):
+                raise self.fail(f"{place}: {value!r} is neither a whole number nor a text")
+        if len(set(values)) < len(values) or len({type(value) for value in values}) > 1:
+            raise self.fail(f"{place}: values must be different and of one type")
+        default = entry.get("default", values[0])
+        if default not in values:
+            raise self.fail(f"{place}: the default {default!r} is not among the values")
+        opt_in = tuple(entry.get("opt_in", []))
+        if default in opt_in or not set(opt_in) < set(values):
+            raise self.fail(f"{place}: opt_in must be some of the values, without the default")
+        return Parameter(
+            name=name,
+            values=tuple(values),
+            default=default,
+            meaning=entry["meaning"],
+            only=entry.get("only", ""),
+            opt_in=opt_in,
+        )
+
+    def derived(self, name: str, entry: Any, methods: Sequence[Scalar]) -> Derived:
+        place = f"derived.{name}"
+        names = [str(method) for method in methods if method]
+        entry = self.table_of(entry, place, ["meaning"], " ".join(["value", *names]))
+        values = {
+            "" if key == "value" else key: self.expression(text, place)
+            for key, text in entry.items()
+            if key != "meaning"
+        }
+        if not values:
+            raise self.fail(f"{place} lacks 'value'")
+        return Derived(name=name, values=values, meaning=entry["meaning"])
+
+    def constraint(self, number: int, entry: Any) -> Constraint:
+        entry = self.table_of(entry, f"constraint {number + 1}", ["name", "rule", "why"])
+        rule = self.expression(entry["rule"], f"constraint {entry['name']}")
+        return Constraint(name=entry["name"], rule=rule, why=entry["why"])
+
+    def launch_rules(self, table: Mapping[str, Any]) -> LaunchRules:
+        if not table["launches"]:
+            raise self.fail("launches is empty: nothing would run")
+        workspaces = tuple(self.workspace(entry) for entry in table.get("workspaces", []))
+        names = frozenset(workspace.name for workspace in workspaces)
+        return LaunchRules(
+            launches=tuple(self.launch(entry, names) for entry in table["launches"]),
+            workspaces=workspaces,
+            nondeterministic=self.optional(table, "nondeterministic", "the file"),
+        )
+
+    def workspace(self, entry: Any) -> WorkspaceRule:
+        entry = self.table_of(entry, "workspaces", ["name", "size_bytes", "zeroed"], "when")
+        place = f"workspace {entry['name']}"
+        if not isinstance(entry["zeroed"], bool):
+            raise self.fail(f"{place}: zeroed must be true or false, got {entry['zeroed']!r}")
+        return WorkspaceRule(
+            name=entry["name"],
+            size_bytes=self.expression(entry["size_bytes"], place),
+            is_zeroed=entry["zeroed"],
+            when=self.optional(entry, "when", place),
+        )
+
+    def launch(self, entry: Any, workspaces: frozenset[str]) -> LaunchRule:
+        names = ["entry", "grid", "block", "shared_bytes", "arguments"]
+        entry = self.table_of(entry, "launches", names, "when")
+        place = f"launch {entry['entry']}"
+        for name in ("grid", "block"):
+            if len(entry[name]) != 3:
+                raise self.fail(f"{place}: {name} needs three expressions: x, y, z")
+        arguments = []
+        for argument in entry["arguments"]:
+            argument = self.table_of(argument, f"{place}: arguments", ["kind", "name"], "when")
+            kind, name = argument["kind"], argument["name"]
+            if kind not in KINDS:
+                raise self.fail(f"{place}: {kind!r} is not a kind of argument")
+            if kind == "workspace" and name not in workspaces:
+                raise self.fail(f"{place}: there is no workspace {name!r}")
+            when = self.optional(argument, "when", f"{place}: argument {name}")
+            arguments.append(ArgumentRule(kind=kind, name=name, when=when))
+        return LaunchRule(
+            entry=entry["entry"],
+            grid=tuple(self.expression(text, place) for text in entry["grid"]),
+            block=tuple(self.expression(text, place) for text in entry["block"]),
+            shared_bytes=self.expression(entry["shared_bytes"], place),
+            arguments=tuple(arguments),
+            when=self.optional(entry, "when", place),
+        )
+
+    def presets(self, space: Space, entries: Mapping[str, Any]) -> dict[str, Config]:
+        presets: dict[str, Config] = {}
+        for name, entry in entries.items():
+            values = dict(entry)
+            base: Mapping[str, Scalar] = {}
+            if (base_name := values.pop("base", None)) is not None:
+                if base_name not in presets:
+                    raise self.fail(f"presets.{name}: its base {base_name!r} must come before it")
+                base = presets[base_name]
+            try:
+                presets[name] = space.config({**base, **values})
+            except InfeasibleError as error:
+                raise self.fail(f"presets.{name}: {error}") from None
+        return presets
+
+    def supports(
+        self,
+        kernel: str,
+        method: str,
+        parameters: tuple[Parameter, ...],
+        derived: tuple[Derived, ...],
+        constraints: tuple[Constraint, ...],
+        rules: LaunchRules,
+    ) -> dict[str, frozenset[str]]:
+        """Check every name in every expression, and collect what each constraint rests on.
+
+        A constraint that rests on parameters of another method does not speak of this one.
+        """
+        known: dict[str, frozenset[str]] = {p.name: frozenset([p.name]) for p in parameters}
+        foreign = frozenset(p.name for p in parameters if p.only not in ("", method))
+        for name in _context_names(kernel):
+            if name in known:
+                raise self.fail(f"parameters.{name}: the name already stands for something else")
+            known[name] = frozenset()
+        supports: dict[str, frozenset[str]] = {}
+
+        def collect(expression: Expression, place: str) -> frozenset[str]:
+            for name in expression.names:
+                if name not in known:
+                    raise self.fail(f"{place} uses the unknown name {name!r}")
+            return frozenset().union(*(known[name] for name in expression.names))
+
+        for entry in derived:
+            if entry.name in known:
+                raise self.fail(f"derived.{entry.name}: the name is taken")
+            value = entry.of(method)
+            # What only other methods know rests on parameters of theirs.
+            known[entry.name] = collect(value, f"derived.{entry.name}") if value else foreign
+        for constraint in constraints:
+            if constraint.name in supports:
+                raise self.fail(f"two constraints are named {constraint.name!r}")
+            place = f"constraint {constraint.name!r}"
+            supports[constraint.name] = collect(constraint.rule, place)
+            for name in re.findall(r"\{(\w+)\}", constraint.why):
+                if name not in known:
+                    raise self.fail(f"{place}: its reason uses the unknown name {name!r}")
+        for expression in rules.expressions():
+            collect(expression, "launching")
+        return {name: on for name, on in supports.items() if not on & foreign}
+
+
+def _context_names(kernel: str) -> frozenset[str]:
+    from autotune.problems import family
+
+    probe: Callable[..., Problem] = family(kernel).parse
+    return frozenset(context(probe("1x1x1"), 75))
