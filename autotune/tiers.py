@@ -108,7 +108,7 @@ def _near(question: Question, reader: Reader) -> Iterator[Candidate]:
     walk early in a full store.
     """
     problem = question.problem
-    sizes, flops = _log_sizes(problem.shape), math.log2(problem.flops)
+    sizes, flops = _log_sizes(problem.shape), _log(problem.flops)
     dimensions = math.sqrt(len(sizes) + 1)
     start = {
         "kernel": problem.kernel,
@@ -120,17 +120,17 @@ def _near(question: Question, reader: Reader) -> Iterator[Candidate]:
     walks = heapq.merge(
         reader.walk(up=True, **start),
         reader.walk(up=False, **start),
-        key=lambda row: abs(math.log2(row["flops"]) - flops),
+        key=lambda row: abs(_log(row["flops"]) - flops),
     )
     nearest: dict[tuple[bool, bool], list[tuple[float, float, int, Candidate]]] = {}
     for row in walks:
-        octaves = abs(math.log2(row["flops"]) - flops)
+        octaves = abs(_log(row["flops"]) - flops)
         if octaves > dimensions * MAX_DISTANCE:
             break
         here = nearest.get((True, False), [])
         if len(here) == TRIES and octaves > -dimensions * here[0][0]:
             break
-        distance = _distance(sizes, flops, _log_sizes(row["shape"]), math.log2(row["flops"]))
+        distance = _distance(sizes, flops, _log_sizes(row["shape"]), _log(row["flops"]))
         if distance > MAX_DISTANCE:
             continue
         candidate = _candidate(question, row, distance)
@@ -146,9 +146,14 @@ def _near(question: Question, reader: Reader) -> Iterator[Candidate]:
             yield replace(candidate, row=reader.best(candidate.row["best_id"]))
 
 
+def _log(count: float) -> float:
+    """Octaves above one; of nothing (k = 0) as of one."""
+    return math.log2(max(1, count))
+
+
 @lru_cache(maxsize=65536)
 def _log_sizes(shape: str) -> tuple[float, ...]:
-    return tuple(math.log2(int(size)) for size in shape.split("x"))
+    return tuple(_log(int(size)) for size in shape.split("x"))
 
 
 def _distance(

@@ -123,8 +123,9 @@ class Operand:
     Attributes:
         name: The kernel's name for it, for example `a`.
         role: `in`, `out` (written and never read) or `inout`.
-        rows, columns: Elements as stored, so already swapped for a transposed operand.
-        leading_dimension: Elements from one row to the next; at least `columns`.
+        rows, columns: Elements as stored, so already swapped for a transposed operand; 0 where a
+            sum has no terms.
+        leading_dimension: Elements from one row to the next; at least `columns`, and 1.
         batch: Matrices.
         batch_stride: Elements from one matrix to the next; 0 when there is one matrix, or when
             all share one.
@@ -143,6 +144,8 @@ class Operand:
     @property
     def span_elements(self) -> int:
         """Elements from the first to the last one that belongs to the operand, both included."""
+        if not (self.rows and self.columns):
+            return 0
         return (
             (self.batch - 1) * self.batch_stride
             + (self.rows - 1) * self.leading_dimension

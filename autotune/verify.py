@@ -156,6 +156,8 @@ def norm_share(depth: int) -> float:
     what is typical still tells FP32 from TF32 up to a million products. Short sums are held by the
     bound of each element.
     """
+    if depth == 0:
+        return math.inf
     root = math.sqrt(depth)
     return (4 * root + 8) / (0.64 * root * (depth + 3))
 
@@ -396,6 +398,6 @@ def _depth(problem: Problem) -> int:
 def _affordable_rows(problem: Problem, flops: int, least: int) -> int:
     """Output rows whose reference costs about `flops`; all of them where rows cannot be cut."""
     rows = output(problem).rows
-    if not problem.row_axes:
+    if not problem.row_axes or not problem.flops:
         return rows
     return min(rows, max(least, rows * flops // problem.flops))

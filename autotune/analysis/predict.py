@@ -279,7 +279,7 @@ def _dram_bytes(work: Work, device: Device, resident: int) -> float:
         rows = -(-resident // columns)
     fewest = work.tile_rows * work.row_bytes + work.tile_columns * work.column_bytes
     every = tiles / resident * (rows * work.row_bytes + columns * work.column_bytes)
-    missing = 1 - min(1, device.l2_bytes / fewest)
+    missing = 1 - min(1, device.l2_bytes / max(1, fewest))
     return work.dram_bytes + work.blocks / tiles * missing * max(0, every - fewest)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from autotune.analysis.global_memory import sectors
 from autotune.analysis.sgemm_work import lane
@@ -18,8 +18,8 @@ from autotune.analysis.waves import tiles
 from autotune.problems.sgemm import FLOAT_BYTES, Sgemm
 from autotune.types import Config
 
-Kind = Literal["shared load", "shared store", "global load", "global store"]
-KINDS: tuple[Kind, ...] = ("shared load", "shared store", "global load", "global store")
+Kind = Literal["shared load", "shared store", "global load", "global store", "global add"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 
 from autotune.emulate.report import Fault, FaultKind
-from autotune.emulate.run import RawFault
+from autotune.emulate.run import RawFault, memory
 from autotune.types import Operand, Variant
 
 _SHARED, _NOWHERE = -1, -2
@@ -19,7 +19,7 @@ KINDS = tuple(FaultKind)
 def described(raw: RawFault, variant: Variant, line_text: Callable[[int], str]) -> Fault:
     """The fault with its place and a sentence."""
     kind = KINDS[raw.kind]
-    address = _address(raw, variant.problem.operands)
+    address = _address(raw, memory(variant.problem, variant.plan))
     where = f"line {raw.line}, block {raw.block}, thread {raw.thread}"
     if kind is FaultKind.crash:
         address = address if raw.space == _SHARED else ""
@@ -67,6 +67,7 @@ _WHAT = {
     "{bytes} bytes",
     FaultKind.forbidden_read: "reads {address}, which is multiplied by zero and must not be read",
     FaultKind.forbidden_write: "writes {address}, an input",
+    FaultKind.unwritten_workspace: "reads {address}, which no block has written",
     FaultKind.written_twice: "writes {address}, which thread {other_thread} of this or another "
     "block wrote at line {other_line}",
 }

@@ -50,8 +50,8 @@ def emulate(
 
     Raises:
         CompilerError: no C++ compiler on PATH, or one that does not take the source.
-        UsageError: blocks that the grid does not have, or some blocks of a plan of several
-            launches.
+        UsageError: blocks that the grid does not have, or some blocks of a plan whose blocks do
+            not each compute a tile by themselves.
         AutotuneError: the runtime failed, for example for want of address space.
     """
     started = time.perf_counter()
@@ -111,10 +111,11 @@ def _chosen(
 ) -> list[Sequence[int]]:
     if blocks == "all":
         return list(grid)
-    if len(grid) > 1:
+    tiles = sum(sample.parts(variant.problem, variant.config).values())
+    if len(grid) > 1 or len(grid[0]) != tiles:
         raise UsageError(
-            f"the plan has {len(grid)} launches that depend on one another; run all their blocks "
-            '(blocks="all")'
+            f"the plan's {len(grid)} launches have {sum(map(len, grid))} blocks for {tiles} tiles, "
+            'which depend on one another; run all of them (blocks="all")'
         )
     if blocks == "sample":
         return [sample.blocks(variant.problem, variant.config, seed)]
@@ -148,4 +149,17 @@ def _faults(
                 message=f"the kernel did not end in {timeout_s:g} s",
             )
         ]
-    return [described(raw, variant, lambda line: lines[line - 1].strip()) for raw in result.faults]
+    faults = [
+        described(raw, variant, lambda line: lines[line - 1].strip()) for raw in result.faults
+    ]
+    return faults or [
+        Fault(
+            kind=FaultKind.not_zeroed,
+            line=0,
+            block=-1,
+            thread=-1,
+            address=name,
+            message=f"{count} words of workspace {name} are not zero after the run",
+        )
+        for name, count in result.unclean.items()
+    ]

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-AccessKind = Literal["shared load", "shared store", "global load", "global store"]
+AccessKind = Literal["shared load", "shared store", "global load", "global store", "global add"]
 ACCESS_KINDS: tuple[AccessKind, ...] = (
     "shared load",
     "shared store",
     "global load",
     "global store",
+    "global add",
 )
 """In the order of the runtime's `Access`."""
 
@@ -41,12 +42,16 @@ class FaultKind(StrEnum):
     """an operand was written that is only an input"""
     written_twice = "written_twice"
     """two threads of the grid wrote one element of the output"""
+    unwritten_workspace = "unwritten_workspace"
+    """a part of a result was read, or added to, that no block had written"""
     crash = "crash"
     """the kernel accessed memory other than through a primitive, or divided by zero"""
     hang = "hang"
     """the kernel did not end in the time that it was given"""
     not_written = "not_written"
     """an element of the output was left as it was"""
+    not_zeroed = "not_zeroed"
+    """a workspace that every run must leave zero was left otherwise"""
     wrong_result = "wrong_result"
     """an element of the output is not the exact result"""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import tempfile
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from autotune.emulate.data import Data
 from autotune.errors import AutotuneError
 from autotune.types import LaunchPlan, Operand, Problem, Variant
 
-READ, WRITTEN = 1, 2
+READ, WRITTEN, WORKSPACE, ZEROED = 1, 2, 4, 8
 _ROLES = {"in": READ, "out": WRITTEN, "inout": READ + WRITTEN}
 
 _THREAD_BITS, _LINE_BITS = 11, 16
@@ -79,6 +79,8 @@ class Result:
 
     Attributes:
         counts: Requests by pattern, for each (launch, block) that ended.
+        unclean: Workspaces that every run must leave zero and this one did not, each with how many
+            of its words are not zero.
         is_hung: Whether the time was over; the rest is empty then.
     """
 
@@ -86,6 +88,7 @@ class Result:
     patterns: tuple[Pattern, ...]
     counts: dict[tuple[int, int], dict[int, int]]
     written: Written
+    unclean: Mapping[str, int] = field(default_factory=dict)
     is_hung: bool = False
 
 
@@ -123,7 +126,27 @@ def run(
         rows = np.empty(0, _WRITTEN)
         with contextlib.suppress(OSError):
             rows = np.fromfile(elements, _WRITTEN)
-    return _parsed(done, rows)
+    return _parsed(done, rows, variant)
+
+
+def memory(problem: Problem, plan: LaunchPlan) -> tuple[Operand, ...]:
+    """All that kernels may access, in the runtime's order: operands, and workspaces as one row."""
+    return (
+        *problem.operands,
+        *(
+            Operand(
+                name=workspace.name,
+                role="inout",
+                rows=1,
+                columns=workspace.size_bytes // 4,
+                leading_dimension=workspace.size_bytes // 4,
+                batch=1,
+                batch_stride=0,
+                alignment_bytes=16,
+            )
+            for workspace in plan.workspaces
+        ),
+    )
 
 
 def offset_bytes(operand: Operand) -> int:
@@ -138,10 +161,14 @@ def _job(
     blocks: Sequence[Sequence[int]],
     unread: Collection[str],
 ) -> str:
-    names = [operand.name for operand in problem.operands]
+    everything = memory(problem, plan)
+    names = [operand.name for operand in everything]
+    zeroed = {workspace.name: workspace.is_zeroed for workspace in plan.workspaces}
     lines = [str(len(names))]
-    for operand in problem.operands:
+    for operand in everything:
         role = _ROLES[operand.role]
+        if operand.name in zeroed:
+            role += WORKSPACE + ZEROED * zeroed[operand.name]
         if operand.name in unread:
             role &= ~READ
         fields = (
@@ -161,7 +188,7 @@ def _job(
         lines.append(" ".join(map(str, (*launch.grid, *launch.block, launch.shared_bytes))))
         lines.append(str(len(launch.arguments)))
         for argument in launch.arguments:
-            if argument.kind == "operand":
+            if argument.kind in ("operand", "workspace"):
                 lines.append(f"p {names.index(argument.name)}")
             elif argument.kind == "float32":
                 lines.append(f"r {data.scalars[argument.name]!r}")
@@ -171,7 +198,9 @@ def _job(
     return "\n".join(lines) + "\n"
 
 
-def _parsed(done: subprocess.CompletedProcess[str], rows: NDArray[np.void]) -> Result:
+def _parsed(
+    done: subprocess.CompletedProcess[str], rows: NDArray[np.void], variant: Variant
+) -> Result:
     faults: list[RawFault] = []
     patterns: list[Pattern] = []
     counts: dict[tuple[int, int], dict[int, int]] = {}
@@ -190,7 +219,15 @@ def _parsed(done: subprocess.CompletedProcess[str], rows: NDArray[np.void]) -> R
         else:
             launch, block, *pairs = numbers
             counts[launch, block] = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    return Result(tuple(faults), tuple(patterns), counts, _written(rows))
+    operands = len(variant.problem.operands)
+    unclean = {}
+    for index, workspace in enumerate(variant.plan.workspaces, operands):
+        # A counter of 1 is the smallest number above 0 as a float, but not 0.
+        left = np.count_nonzero(rows["value"][rows["operand"] == index])
+        if workspace.is_zeroed and left:
+            unclean[workspace.name] = int(left)
+    written = _written(rows[rows["operand"] < operands])
+    return Result(tuple(faults), tuple(patterns), counts, written, unclean)
 
 
 def _written(rows: NDArray[np.void]) -> Written:

@@ -77,13 +77,14 @@ def _twins() -> dict[str, str]:
 
 def _calls(plan: LaunchPlan) -> str:
     """A function that makes the call of a launch, by its number."""
-    member = {"operand": "operand", "float32": "real"}
+    member = {"operand": "operand", "workspace": "operand", "float32": "real"}
     cases = []
     for number, launch in enumerate(plan.launches):
         arguments = []
         for index, argument in enumerate(launch.arguments):
             value = f"a[{index}].{member.get(argument.kind, 'integer')}"
-            arguments.append(f"(int) {value}" if argument.kind == "int32" else value)
+            kinds = {"int32": f"(int) {value}", "workspace": f"emulate::Address{{{value}}}"}
+            arguments.append(kinds.get(argument.kind, value))
         cases.append(f"    case {number}: return {launch.entry}({', '.join(arguments)});")
     return "\n".join(
         [

@@ -31,7 +31,8 @@ class Sgemm(Problem):
     """One size of the product.
 
     Attributes:
-        m, n, k: op(A) is m x k, op(B) is k x n, C is m x n; each from 1 to `LIMIT`.
+        m, n, k: op(A) is m x k, op(B) is k x n, C is m x n; each from 1 to `LIMIT`, k from 0: then
+            C = beta * C.
         layout: `n` as stored or `t` transposed, for A and for B: with `tn`, A is stored k x m.
         lda, ldb, ldc: Elements from one stored row to the next; 0 means tight.
         batch: Products of the same size.
@@ -65,14 +66,14 @@ class Sgemm(Problem):
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch"):
-            size = getattr(self, name)
-            if not 1 <= size <= LIMIT:
-                raise ShapeError(f"{name} = {size} is out of range; it must be 1 to {LIMIT}")
+            size, least = getattr(self, name), int(name != "k")
+            if not least <= size <= LIMIT:
+                raise ShapeError(f"{name} = {size} is out of range; it must be {least} to {LIMIT}")
         if self.layout not in LAYOUTS:
             raise ShapeError(f"layout {self.layout!r} is not one of {', '.join(LAYOUTS)}")
         for name in ("a", "b", "c"):
             rows, columns = self._stored(name)
-            leading = getattr(self, f"ld{name}") or columns
+            leading = getattr(self, f"ld{name}") or max(1, columns)
             if not columns <= leading <= LIMIT:
                 raise ShapeError(
                     f"ld{name} = {leading} must be {columns} (the length of a row of "
@@ -122,7 +123,7 @@ class Sgemm(Problem):
         for name in ("a", "b", "c"):
             rows, columns = self._stored(name)
             leading = getattr(self, f"ld{name}")
-            if leading != columns:
+            if leading != max(1, columns):
                 parts.append(f"ld{name}={leading}")
             stride = getattr(self, f"stride_{name}")
             if self.batch > 1 and stride != rows * leading:

@@ -13,6 +13,13 @@ extern Index thread_index, block_index, block_size, grid_size;
 // Which turn of each loop around it the thread is in, as a hash.
 extern unsigned long long path;
 
+// Fits a pointer of any type: what lies in a workspace is the kernel's affair.
+struct Address {
+    void* value;
+    template <typename T>
+    operator T*() const { return static_cast<T*>(value); }
+};
+
 // An argument of a launch; the launch knows which member counts.
 struct Argument {
     float* operand;
@@ -25,6 +32,12 @@ void load_shared(const float* address, int words, float* values, int line);
 void store_shared(float* address, int words, const float* values, int line);
 void load_global(const float* address, int words, float* values, int line);
 void store_global(float* address, int words, const float* values, int line);
+// The same for memory through which blocks hand data to one another.
+void load_workspace(const float* address, int words, float* values, int line);
+void store_workspace(float* address, int words, const float* values, int line);
+void add_global(float* address, int words, const float* values, int line);
+// One arrival at a counter that returns to 0 after `last`; gives what it was.
+unsigned count_arrival(unsigned* counter, unsigned last, int line);
 // Returns when every thread of the block has arrived.
 void barrier(int line);
 

@@ -12,7 +12,7 @@ namespace emulate {
 enum class Kind {
     write_after_write, read_after_write, write_after_read, unwritten_shared, out_of_bounds_shared,
     out_of_bounds_global, misaligned, divergent_barrier, forbidden_read, forbidden_write,
-    written_twice, crash,
+    written_twice, unwritten_workspace, crash,
 };
 
 // Where an address lies: an operand by its index, or one of these.
@@ -32,7 +32,7 @@ struct Fault {
     int other_thread, other_line;
 };
 
-enum Role { READ = 1, WRITTEN = 2 };
+enum Role { READ = 1, WRITTEN = 2, WORKSPACE = 4, ZEROED = 8 };
 
 struct Operand {
     int64_t rows, columns, leading_dimension, batch, batch_stride;
@@ -86,7 +86,7 @@ void clear_shared(int64_t bytes);
 const Fault* suspect();
 
 // requests.cpp: accesses of the lanes of a warp, put together to requests and counted.
-enum class Access { load_shared, store_shared, load_global, store_global };
+enum class Access { load_shared, store_shared, load_global, store_global, add_global };
 void record(Access access, int words, int line, int64_t offset_bytes);
 void begin_lane();
 void end_warp();

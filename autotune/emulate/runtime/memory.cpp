@@ -234,4 +234,55 @@ void store_global(float* address, int words, const float* values, int line)
     }
 }
 
+// Blocks run one after another, so whatever an earlier one wrote is there.
+void load_workspace(const float* address, int words, float* values, int line)
+{
+    const Place at = place(address, words, line);
+    const Operand& operand = machine.operands[at.operand];
+    record(Access::load_global, words, line, operand.offset_bytes + 4 * at.element);
+    for (int i = 0; i < words; ++i) {
+        const int64_t element = at.element + i;
+        if (!operand.writers[element] && !(operand.role & ZEROED))
+            fault(Kind::unwritten_workspace, line, at.operand, 4 * element, 1);
+        values[i] = operand.values[element];
+    }
+}
+
+void store_workspace(float* address, int words, const float* values, int line)
+{
+    store_global(address, words, values, line);
+}
+
+// A counter's bits lie in a word of a workspace.
+unsigned count_arrival(unsigned* counter, unsigned last, int line)
+{
+    const Place at = place(reinterpret_cast<const float*>(counter), 1, line);
+    const Operand& operand = machine.operands[at.operand];
+    record(Access::add_global, 1, line, operand.offset_bytes + 4 * at.element);
+    if (!operand.writers[at.element])
+        machine.written.emplace_back(at.operand, at.element);
+    operand.writers[at.element] = machine.writer(line);
+    unsigned before, after;
+    memcpy(&before, &operand.values[at.element], sizeof before);
+    after = before >= last ? 0 : before + 1;
+    memcpy(&operand.values[at.element], &after, sizeof after);
+    return before;
+}
+
+void add_global(float* address, int words, const float* values, int line)
+{
+    const Place at = place(address, words, line);
+    const Operand& operand = machine.operands[at.operand];
+    if (!(operand.role & WRITTEN))
+        fault(Kind::forbidden_write, line, at.operand, 4 * at.element, words);
+    record(Access::add_global, words, line, operand.offset_bytes + 4 * at.element);
+    for (int i = 0; i < words; ++i) {
+        const int64_t element = at.element + i;
+        if (!operand.writers[element])
+            fault(Kind::unwritten_workspace, line, at.operand, 4 * element, 1);
+        operand.writers[element] = machine.writer(line);
+        operand.values[element] += values[i];
+    }
+}
+
 }  // namespace emulate

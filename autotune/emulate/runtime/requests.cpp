@@ -95,7 +95,7 @@ void end_warp()
             if (request.lanes >> lane & 1)
                 least = std::min(least, request.offsets[lane]);
         // Banks are alike, so a request may be moved by any distance; sectors by whole ones.
-        if (request.access == Access::load_global || request.access == Access::store_global)
+        if (request.access >= Access::load_global)
             least -= least % SECTOR_BYTES;
         for (int lane = 0; lane < LANES; ++lane) {
             // Farther apart than 4 GiB: another sector all the same.
