@@ -63,10 +63,6 @@ class Derived:
     values: Mapping[str, Expression]
     meaning: str
 
-    def of(self, method: str) -> Expression | None:
-        """How a method computes it; None where the method does not know it."""
-        return self.values.get(method, self.values.get(""))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
@@ -105,6 +101,8 @@ class Space:
     rules: LaunchRules
     supports: dict[str, dict[str, frozenset[str]]] = field(repr=False, compare=False)
     """for each method, for each constraint that speaks of it, the parameters that it rests on"""
+    formulas: dict[str, dict[str, Expression]] = field(repr=False, compare=False)
+    """for each method, the derived values that it knows"""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -200,13 +198,15 @@ class Space:
         return self.presets[name]
 
     def values(self, config: Config, problem: Problem, arch: int) -> dict[str, Any]:
-        """Parameters, the problem's variables, the architecture's limits and all derived values."""
-        return dict(self._environment(config, problem, arch))
+        """The problem's variables, the architecture's limits, and what the config's method knows:
+        its parameters and derived values."""
+        foreign = {p.name for p in self.parameters if p.only not in ("", self.method(config))}
+        known = self._environment(config, problem, arch)
+        return {name: known[name] for name in known if name not in foreign}
 
     def environment(self, names: Mapping[str, Any], method: str) -> Mapping[str, Any]:
         """`names` and a method's derived values, each computed when it is first read."""
-        known = ((entry.name, entry.of(method)) for entry in self.derived)
-        return _Environment(names, {name: value for name, value in known if value is not None})
+        return _Environment(names, self.formulas[method])
 
     def _environment(self, config: Config, problem: Problem, arch: int) -> Mapping[str, Any]:
         return self.environment({**context(problem, arch), **config}, self.method(config))

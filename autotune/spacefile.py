@@ -52,7 +52,7 @@ class Reader:
     def space(self) -> Space:
         table = self.table_of(
             self.table, "the file", ["kernel", "parameters", "launches"],
-            "derived constraints presets starts adaptable workspaces nondeterministic",
+            "derived constraints presets starts adaptable workspaces nondeterministic tile",
         )  # fmt: skip
         parameters = tuple(self.parameter(n, e) for n, e in table["parameters"].items())
         if not parameters:
@@ -69,12 +69,12 @@ class Reader:
             self.constraint(n, e) for n, e in enumerate(table.get("constraints", []))
         )
         rules = self.launch_rules(table)
-        supports = {
-            str(method): self.supports(
-                str(table["kernel"]), str(method), parameters, derived, constraints, rules
+        supports: dict[str, dict[str, frozenset[str]]] = {}
+        formulas: dict[str, dict[str, Expression]] = {}
+        for method in map(str, methods):
+            supports[method], formulas[method] = self.speaking_of(
+                method, str(table["kernel"]), parameters, derived, constraints, rules
             )
-            for method in methods
-        }
         for constraint in constraints:
             if not any(constraint.name in names for names in supports.values()):
                 raise self.fail(
@@ -92,6 +92,7 @@ class Reader:
             adaptable=tuple(table.get("adaptable", [])),
             rules=rules,
             supports=supports,
+            formulas=formulas,
         )
         presets = self.presets(space, table.get("presets", {}))
         for name in space.starts:
@@ -159,7 +160,13 @@ class Reader:
             launches=tuple(self.launch(entry, names) for entry in table["launches"]),
             workspaces=workspaces,
             nondeterministic=self.optional(table, "nondeterministic", "the file"),
+            tile=self.tile(table["tile"]) if "tile" in table else None,
         )
+
+    def tile(self, entry: Any) -> tuple[Expression, Expression]:
+        if not isinstance(entry, list) or len(entry) != 2:
+            raise self.fail("tile needs two expressions: rows and columns")
+        return self.expression(entry[0], "tile"), self.expression(entry[1], "tile")
 
     def workspace(self, entry: Any) -> WorkspaceRule:
         entry = self.table_of(entry, "workspaces", ["name", "size_bytes", "zeroed"], "when")
@@ -214,18 +221,21 @@ class Reader:
                 raise self.fail(f"presets.{name}: {error}") from None
         return presets
 
-    def supports(
+    def speaking_of(
         self,
-        kernel: str,
         method: str,
+        kernel: str,
         parameters: tuple[Parameter, ...],
         derived: tuple[Derived, ...],
         constraints: tuple[Constraint, ...],
         rules: LaunchRules,
-    ) -> dict[str, frozenset[str]]:
-        """Check every name in every expression, and collect what each constraint rests on.
+    ) -> tuple[dict[str, frozenset[str]], dict[str, Expression]]:
+        """Check every name in every expression, and find what speaks of a method: what rests on no
+        parameter of another one.
 
-        A constraint that rests on parameters of another method does not speak of this one.
+        Returns:
+            The constraints' names, each with the parameters that it rests on, and the formulas of
+            the derived values.
         """
         known: dict[str, frozenset[str]] = {p.name: frozenset([p.name]) for p in parameters}
         foreign = frozenset(p.name for p in parameters if p.only not in ("", method))
@@ -234,6 +244,7 @@ class Reader:
                 raise self.fail(f"parameters.{name}: the name already stands for something else")
             known[name] = frozenset()
         supports: dict[str, frozenset[str]] = {}
+        formulas: dict[str, Expression] = {}
 
         def collect(expression: Expression, place: str) -> frozenset[str]:
             for name in expression.names:
@@ -244,9 +255,11 @@ class Reader:
         for entry in derived:
             if entry.name in known:
                 raise self.fail(f"derived.{entry.name}: the name is taken")
-            value = entry.of(method)
-            # What only other methods know rests on parameters of theirs.
+            value = entry.values.get(method, entry.values.get(""))
+            # What has formulas for other methods alone is theirs.
             known[entry.name] = collect(value, f"derived.{entry.name}") if value else foreign
+            if value and not known[entry.name] & foreign:
+                formulas[entry.name] = value
         for constraint in constraints:
             if constraint.name in supports:
                 raise self.fail(f"two constraints are named {constraint.name!r}")
@@ -255,9 +268,11 @@ class Reader:
             for name in re.findall(r"\{(\w+)\}", constraint.why):
                 if name not in known:
                     raise self.fail(f"{place}: its reason uses the unknown name {name!r}")
+                if known[name] & foreign and not supports[constraint.name] & foreign:
+                    raise self.fail(f"{place}: its reason uses {name!r}, which {method} lacks")
         for expression in rules.expressions():
             collect(expression, "launching")
-        return {name: on for name, on in supports.items() if not on & foreign}
+        return {name: on for name, on in supports.items() if not on & foreign}, formulas
 
 
 def _context_names(kernel: str) -> frozenset[str]:

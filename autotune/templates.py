@@ -9,7 +9,7 @@ from functools import cache
 
 from autotune import assets
 
-LAUNCH_SECTIONS = ("launches", "workspaces", "nondeterministic")
+LAUNCH_SECTIONS = ("launches", "workspaces", "nondeterministic", "tile")
 """Sections of a space file that say how a config is launched."""
 
 
