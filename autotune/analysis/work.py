@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_PARTITIONS = 4
+_LANES = 32
+_REGISTERS_PER_SM = 65536
+_REGISTERS_PER_THREAD = 255
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
@@ -71,3 +76,10 @@ class Work:
     def warps(self) -> int:
         """Warps per block."""
         return -(-self.threads // 32)
+
+
+def register_bound(warps: int) -> int:
+    """Registers per thread that launch bounds leave where so many warps must fit an SM."""
+    per_partition = -(-warps // _PARTITIONS)
+    most = _REGISTERS_PER_SM // _PARTITIONS // (per_partition * _LANES) // 8 * 8
+    return min(most, _REGISTERS_PER_THREAD)

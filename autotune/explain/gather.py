@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from autotune import compile, render, space
 from autotune import profile as profiler
 from autotune.analysis import predict, sass, sgemm_accesses, sgemm_work
+from autotune.analysis.access import KINDS, Access, Kind, total
 from autotune.analysis.occupancy import occupancy
 from autotune.analysis.roofline import roofline
-from autotune.analysis.sgemm_accesses import Access, Kind, total
 from autotune.analysis.waves import waves
 from autotune.emulate import Report, emulate
 from autotune.errors import AutotuneError, CompilerError, InfeasibleError, UsageError
@@ -255,5 +255,5 @@ def _by_operand(report: Report) -> tuple[Access, ...]:
                 sectors=counted.sectors,
             )
         )
-    order = sorted(groups, key=lambda key: (sgemm_accesses.KINDS.index(key[1]), key[0]))
+    order = sorted(groups, key=lambda key: (KINDS.index(key[1]), key[0]))
     return tuple(total(name, kind, groups[name, kind]) for name, kind in order)
