@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -139,10 +139,7 @@ class Space:
 
     def settled(self, config: Config) -> Config:
         """`config` with the parameters of other methods at their defaults."""
-        method = self.method(config)
-        foreign = (p for p in self.parameters if p.only not in ("", method))
-        changes = {p.name: p.default for p in foreign if config[p.name] != p.default}
-        return config.but(**changes) if changes else config
+        return settled(config, self.parameters)
 
     def parameter(self, name: str) -> Parameter:
         """The parameter of that name.
@@ -230,9 +227,14 @@ class Space:
                     f"{parameter.only}; with {METHOD} {method} it must be {parameter.default}"
                 )
         environment = self._environment(config, problem, arch)
+        broken = self._broken(method, environment)
+        return reason(broken, environment) if broken else None
+
+    def _broken(self, method: str, environment: Mapping[str, Any]) -> Constraint | None:
+        """The first constraint that one config does not keep."""
         for constraint in self.constraints_of(method):
             if not self.holds(constraint, environment):
-                return reason(constraint, environment)
+                return constraint
         return None
 
     def holds(self, constraint: Constraint, environment: Mapping[str, Any]) -> Any:
@@ -265,6 +267,8 @@ class Space:
         Vector widths depend on how a problem lies in memory: a good tile stays a good tile with
         narrower loads.
         """
+        if self.settled(config) != config:
+            return None
         method = self.method(config)
         own = [p for p in map(self.parameter, self.adaptable) if p.only in ("", method)]
         names = [parameter.name for parameter in own]
@@ -272,8 +276,11 @@ class Space:
         # The first is the config itself; the last name is lowered first.
         for choice in itertools.product(*lower):
             candidate = config.but(**dict(zip(names, choice, strict=True)))
-            if self.is_valid(candidate, problem, arch):
+            broken = self._broken(method, self._environment(candidate, problem, arch))
+            if broken is None:
                 return candidate
+            if not self.supports[method][broken.name] & set(names):
+                return None  # no lower value mends that
         return None
 
     def start_configs(self, problem: Problem, arch: int) -> list[Config]:
@@ -319,6 +326,13 @@ class _Environment(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(dict.fromkeys([*self._names, *self._derived]))
+
+
+def settled(config: Config, parameters: Sequence[Parameter]) -> Config:
+    """`config` with the parameters of methods other than its own at their defaults."""
+    foreign = (p for p in parameters if p.only not in ("", config.get(METHOD, "")))
+    changes = {p.name: p.default for p in foreign if config[p.name] != p.default}
+    return config.but(**changes) if changes else config
 
 
 def context(problem: Problem, arch: int) -> dict[str, Scalar]:
