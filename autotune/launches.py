@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from autotune.expressions import Expression
-from autotune.types import Argument, Launch, LaunchPlan, Workspace
+from autotune.types import Argument, Launch, LaunchPlan, Operand, TensorMap, Workspace
 
-Kind = Literal["operand", "workspace", "int32", "int64", "float32"]
+Kind = Literal["operand", "workspace", "tensor_map", "int32", "int64", "float32"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MapRule:
+    """A tensor map: of which operand, and expressions for the columns and rows of a box and for
+    the bytes of a swizzled line."""
+
+    operand: str
+    box: tuple[Expression, Expression]
+    swizzle_bytes: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentRule:
-    """One argument, in the kernel's order; `when` is None where every config passes it."""
+    """One argument, in the kernel's order; `when` is None where every config passes it, `map` where
+    it is no tensor map."""
 
     kind: Kind
     name: str
     when: Expression | None
+    map: MapRule | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +76,20 @@ class LaunchRules:
         for launch in self.launches:
             yield from (*launch.grid, *launch.block, launch.shared_bytes)
             yield from _given(launch.when, *(argument.when for argument in launch.arguments))
+            for argument in launch.arguments:
+                if argument.map:
+                    yield from (*argument.map.box, argument.map.swizzle_bytes)
         for workspace in self.workspaces:
             yield from _given(workspace.size_bytes, workspace.when)
         yield from _given(self.nondeterministic, *(self.tile or ()))
 
-    def plan(self, environment: Mapping[str, Any]) -> LaunchPlan:
+    def plan(self, environment: Mapping[str, Any], operands: Sequence[Operand]) -> LaunchPlan:
         """The plan of the config, problem and architecture that `environment` names."""
         return LaunchPlan(
             launches=tuple(
-                _launch(rule, environment) for rule in self.launches if _holds(rule, environment)
+                _launch(rule, environment, operands)
+                for rule in self.launches
+                if _holds(rule, environment)
             ),
             workspaces=tuple(
                 Workspace(
@@ -99,7 +116,29 @@ def _holds(rule: ArgumentRule | LaunchRule | WorkspaceRule, environment: Mapping
     return rule.when is None or bool(rule.when(environment))
 
 
-def _launch(rule: LaunchRule, environment: Mapping[str, Any]) -> Launch:
+def _map(
+    rule: MapRule | None, environment: Mapping[str, Any], operands: Sequence[Operand]
+) -> TensorMap | None:
+    if rule is None:
+        return None
+    operand = next(each for each in operands if each.name == rule.operand)
+    columns, rows, swizzle = (
+        int(expression(environment)) for expression in (*rule.box, rule.swizzle_bytes)
+    )
+    return TensorMap(
+        operand=operand.name,
+        columns=operand.columns,
+        rows=operand.rows,
+        leading_dimension=operand.leading_dimension,
+        box_columns=columns,
+        box_rows=rows,
+        swizzle_bytes=swizzle,  # type: ignore[arg-type]
+    )
+
+
+def _launch(
+    rule: LaunchRule, environment: Mapping[str, Any], operands: Sequence[Operand]
+) -> Launch:
     grid, block = (
         tuple(int(expression(environment)) for expression in expressions)
         for expressions in (rule.grid, rule.block)
@@ -114,6 +153,7 @@ def _launch(rule: LaunchRule, environment: Mapping[str, Any]) -> Launch:
                 kind=argument.kind,
                 name=argument.name,
                 value=int(environment[argument.name]) if argument.kind in ("int32", "int64") else 0,
+                tensor_map=_map(argument.map, environment, operands),
             )
             for argument in rule.arguments
             if _holds(argument, environment)

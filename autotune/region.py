@@ -178,10 +178,10 @@ class _Part:
         self.parameters = space.parameters_of(method)
         self.constraints = space.constraints_of(method)
         self.raw_size = space.raw_size_of(method)
-        self._supports = space.supports[method]
+        self._method = space.methods[method]
         own = {parameter.name for parameter in self.parameters}
         self._foreign = {p.name: p.default for p in space.parameters if p.name not in own}
-        self._context = context(problem, arch)
+        self._context = {**context(problem, arch), METHOD: method}
         self._values = {p.name: np.array(p.values) for p in self.parameters}
 
     @cached_property
@@ -242,14 +242,16 @@ class _Part:
             if not len(places):
                 break
             # Only what earlier constraints let through: later ones may rest on them.
-            kept = self._mask(constraint, {name: array[places] for name, array in columns.items()})
+            some = {name: array[places] for name, array in columns.items()}
+            names = {**self._context, **some}
+            kept = self._holds(constraint, self.space.environment(names, self.method))
             places = places[np.broadcast_to(kept, places.shape)]
         return [int(row) for row in rows[places]]
 
     def _eliminate(self, constraints: Sequence[Constraint]) -> list[_Step]:
         pending = list(constraints)
         known: set[str] = set()
-        live: dict[str, NDArray[np.int16]] = {}
+        live: dict[str, _Column] = {}
         counts: Ints = np.ones(1, dtype=np.int64)
         steps: list[_Step] = []
         for parameter in self.parameters:
@@ -262,19 +264,18 @@ class _Part:
                 )
             parent = np.repeat(np.arange(len(counts)), width)
             value = np.tile(np.arange(width, dtype=np.int16), len(counts))
-            live = {name: codes[parent] for name, codes in live.items()}
-            live[parameter.name] = value
-            ready = [c for c in pending if self._supports[c.name] <= known]
+            live = {name: column.rows(parent) for name, column in live.items()}
+            live[parameter.name] = _Column(self._values[parameter.name], value)
+            ready = [c for c in pending if self._method.supports[c.name] <= known]
             pending = [c for c in pending if c not in ready]
+            rows = np.arange(len(value))
             for constraint in ready:
-                columns = {name: self._values[name][codes] for name, codes in live.items()}
-                kept = np.broadcast_to(self._mask(constraint, columns), value.shape)
-                rows = np.flatnonzero(kept)
-                parent, value = parent[rows], value[rows]
-                live = {name: codes[rows] for name, codes in live.items()}
-            needed = frozenset[str]().union(*(self._supports[c.name] for c in pending))
-            live = {name: codes for name, codes in live.items() if name in needed}
-            group, representative = self._merge(live, len(value))
+                # Only what earlier constraints let through: later ones may rest on them.
+                kept = self._holds(constraint, self._environment(live, rows))
+                rows = rows[np.broadcast_to(kept, rows.shape)]
+            parent, value = parent[rows], value[rows]
+            live = self._needed(pending, known, live, rows)
+            group, representative = _merge(live, len(value))
             order = np.argsort(group, kind="stable")
             row_counts = counts[parent]
             first = np.searchsorted(group[order], np.arange(len(representative) + 1))
@@ -282,23 +283,82 @@ class _Part:
             steps.append(_Step(parameter, value[order], parent[order], cumulative, first))
             padded = np.concatenate(([0], cumulative))
             counts = padded[first[1:]] - padded[first[:-1]]
-            live = {name: codes[representative] for name, codes in live.items()}
+            live = {name: column.rows(representative) for name, column in live.items()}
         return steps
 
-    def _mask(
-        self, constraint: Constraint, columns: Mapping[str, NDArray[Any]]
-    ) -> NDArray[np.bool_]:
-        names = {**self._context, METHOD: self.method, **columns}
-        environment = self.space.environment(names, self.method)
+    def _needed(
+        self, pending: Sequence[Constraint], known: set[str], live: dict[str, _Column], rows: Ints
+    ) -> dict[str, _Column]:
+        """What the constraints to come read of the parameters so far.
+
+        A derived value that is settled by now stands for all parameters under it: far fewer of its
+        values differ than of theirs.
+        """
+        names: dict[str, None] = {}
+
+        def visit(name: str) -> None:
+            if name in self._values:
+                if name in known:
+                    names[name] = None
+            elif support := self._method.derived_supports.get(name):
+                if support <= known:
+                    names[name] = None
+                elif not support.isdisjoint(known):
+                    for part in self._method.formulas[name].names:
+                        visit(part)
+
+        for constraint in pending:
+            for name in constraint.rule.names:
+                visit(name)
+        environment = self._environment(live, rows)
+        found: dict[str, _Column] = {}
+        for name in names:
+            if name in live:
+                found[name] = live[name].rows(rows)
+            else:
+                whole = np.broadcast_to(np.asarray(environment[name]), rows.shape)
+                values, codes = np.unique(whole, return_inverse=True)
+                found[name] = _Column(values, codes.astype(np.int32))
+        return found
+
+    def _environment(self, live: Mapping[str, _Column], rows: Ints) -> Mapping[str, Any]:
+        """Names and derived values of some rows; only what is read is computed."""
+        columns = {
+            name: lambda column=column: column.rows(rows).all() for name, column in live.items()
+        }
+        return self.space.environment(self._context, self.method, columns)
+
+    def _holds(self, constraint: Constraint, environment: Mapping[str, Any]) -> NDArray[np.bool_]:
         return np.asarray(self.space.holds(constraint, environment), dtype=bool)
 
-    def _merge(self, live: dict[str, NDArray[np.int16]], rows: int) -> tuple[Ints, Ints]:
-        """A group number for each row, equal where all live parameters are, and a row of each."""
-        key = np.zeros(rows, dtype=np.int64)
-        for name, codes in live.items():
-            key = key * len(self.space.parameter(name).values) + codes
-        _, representative, group = np.unique(key, return_index=True, return_inverse=True)
-        return group.astype(np.int64), representative.astype(np.int64)
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One name's value in each partial config, as an index into its different values."""
+
+    values: NDArray[Any]
+    codes: NDArray[np.integer]
+
+    def rows(self, rows: NDArray[np.integer]) -> _Column:
+        return _Column(self.values, self.codes[rows])
+
+    def all(self) -> NDArray[Any]:
+        whole: NDArray[Any] = self.values[self.codes]
+        return whole
+
+
+def _merge(live: Mapping[str, _Column], rows: int) -> tuple[Ints, Ints]:
+    """A group number for each row, equal where all live names are, and a row of each."""
+    key = np.zeros(rows, dtype=np.int64)
+    size = 1
+    for column in live.values():
+        if size > 2**62 // max(len(column.values), 1):
+            _, key = np.unique(key, return_inverse=True)
+            size = rows
+        key = key * len(column.values) + column.codes
+        size *= len(column.values)
+    _, representative, group = np.unique(key, return_index=True, return_inverse=True)
+    return group.astype(np.int64), representative.astype(np.int64)
 
 
 def _size(steps: Sequence[_Step]) -> int:

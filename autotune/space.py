@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -79,6 +79,21 @@ class Constraint:
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """What the file says of one way of computing.
+
+    Attributes:
+        supports: For each constraint that speaks of it, the parameters on which that rests.
+        formulas: The derived values that it knows.
+        derived_supports: For each of these, the parameters on which it rests.
+    """
+
+    supports: Mapping[str, frozenset[str]]
+    formulas: Mapping[str, Expression]
+    derived_supports: Mapping[str, frozenset[str]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Space:
     """A kernel family's space, as its file describes it.
@@ -99,15 +114,8 @@ class Space:
     """parameters that may take an earlier value to make a preset fit a problem; the last named
     gives way first"""
     rules: LaunchRules
-    supports: dict[str, dict[str, frozenset[str]]] = field(repr=False, compare=False)
-    """for each method, for each constraint that speaks of it, the parameters that it rests on"""
-    formulas: dict[str, dict[str, Expression]] = field(repr=False, compare=False)
-    """for each method, the derived values that it knows"""
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """Ways of computing; one without a name where the space has no parameter `method`."""
-        return tuple(self.supports)
+    methods: Mapping[str, Method] = field(repr=False, compare=False)
+    """by name; one without a name where the space has no parameter `method`"""
 
     @property
     def raw_size(self) -> int:
@@ -130,7 +138,7 @@ class Space:
 
     def constraints_of(self, method: str) -> tuple[Constraint, ...]:
         """The rules that speak of a method."""
-        supports = self.supports[method]
+        supports = self.methods[method].supports
         return tuple(constraint for constraint in self.constraints if constraint.name in supports)
 
     def method(self, config: Config) -> str:
@@ -201,9 +209,15 @@ class Space:
         known = self._environment(config, problem, arch)
         return {name: known[name] for name in known if name not in foreign}
 
-    def environment(self, names: Mapping[str, Any], method: str) -> Mapping[str, Any]:
-        """`names` and a method's derived values, each computed when it is first read."""
-        return _Environment(names, self.formulas[method])
+    def environment(
+        self,
+        names: Mapping[str, Any],
+        method: str,
+        late: Mapping[str, Callable[[], Any]] | None = None,
+    ) -> Mapping[str, Any]:
+        """`names` and a method's derived values, each computed when it is first read; so are the
+        `late` names."""
+        return _Environment(names, late or {}, self.methods[method].formulas)
 
     def _environment(self, config: Config, problem: Problem, arch: int) -> Mapping[str, Any]:
         return self.environment({**context(problem, arch), **config}, self.method(config))
@@ -279,7 +293,7 @@ class Space:
             broken = self._broken(method, self._environment(candidate, problem, arch))
             if broken is None:
                 return candidate
-            if not self.supports[method][broken.name] & set(names):
+            if not self.methods[method].supports[broken.name] & set(names):
                 return None  # no lower value mends that
         return None
 
@@ -300,7 +314,8 @@ class Space:
         names = {**context(problem, arch), **config}
         if sm_count is not None:
             names["sm_count"] = sm_count
-        return self.rules.plan(self.environment(names, self.method(config)))
+        environment = self.environment(names, self.method(config))
+        return self.rules.plan(environment, problem.operands)
 
     def region(self, problem: Problem, arch: int) -> Region:
         """The valid points for a problem and an architecture."""
@@ -310,22 +325,29 @@ class Space:
 
 
 class _Environment(Mapping[str, Any]):
-    """Names, and derived values computed on first use."""
+    """Names, and values computed on first use."""
 
-    def __init__(self, names: Mapping[str, Any], derived: Mapping[str, Expression]) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, Any],
+        late: Mapping[str, Callable[[], Any]],
+        derived: Mapping[str, Expression],
+    ) -> None:
         self._names = dict(names)
+        self._late = late
         self._derived = derived
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
-            self._names[name] = self._derived[name](self)
+            value = self._late[name]() if name in self._late else self._derived[name](self)
+            self._names[name] = value
         return self._names[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from dict.fromkeys([*self._names, *self._derived])
+        yield from dict.fromkeys([*self._names, *self._late, *self._derived])
 
     def __len__(self) -> int:
-        return len(dict.fromkeys([*self._names, *self._derived]))
+        return len(dict.fromkeys([*self._names, *self._late, *self._derived]))
 
 
 def settled(config: Config, parameters: Sequence[Parameter]) -> Config:

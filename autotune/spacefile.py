@@ -9,8 +9,15 @@ from typing import Any
 
 from autotune.errors import InfeasibleError, SpaceError
 from autotune.expressions import Expression
-from autotune.launches import KINDS, ArgumentRule, LaunchRule, LaunchRules, WorkspaceRule
-from autotune.space import METHOD, Constraint, Derived, Parameter, Space, context
+from autotune.launches import (
+    KINDS,
+    ArgumentRule,
+    LaunchRule,
+    LaunchRules,
+    MapRule,
+    WorkspaceRule,
+)
+from autotune.space import METHOD, Constraint, Derived, Method, Parameter, Space, context
 from autotune.types import Config, Problem, Scalar
 
 
@@ -69,14 +76,14 @@ class Reader:
             self.constraint(n, e) for n, e in enumerate(table.get("constraints", []))
         )
         rules = self.launch_rules(table)
-        supports: dict[str, dict[str, frozenset[str]]] = {}
-        formulas: dict[str, dict[str, Expression]] = {}
-        for method in map(str, methods):
-            supports[method], formulas[method] = self.speaking_of(
-                method, str(table["kernel"]), parameters, derived, constraints, rules
+        described = {
+            str(method): self.method(
+                str(method), str(table["kernel"]), parameters, derived, constraints, rules
             )
+            for method in methods
+        }
         for constraint in constraints:
-            if not any(constraint.name in names for names in supports.values()):
+            if not any(constraint.name in method.supports for method in described.values()):
                 raise self.fail(
                     f"constraint {constraint.name!r} speaks of no method: it rests on parameters "
                     "of several"
@@ -91,8 +98,7 @@ class Reader:
             starts=tuple(table.get("starts", [])),
             adaptable=tuple(table.get("adaptable", [])),
             rules=rules,
-            supports=supports,
-            formulas=formulas,
+            methods=described,
         )
         presets = self.presets(space, table.get("presets", {}))
         for name in space.starts:
@@ -189,14 +195,17 @@ class Reader:
                 raise self.fail(f"{place}: {name} needs three expressions: x, y, z")
         arguments = []
         for argument in entry["arguments"]:
-            argument = self.table_of(argument, f"{place}: arguments", ["kind", "name"], "when")
+            argument = self.table_of(
+                argument, f"{place}: arguments", ["kind", "name"], "when operand box swizzle_bytes"
+            )
             kind, name = argument["kind"], argument["name"]
             if kind not in KINDS:
                 raise self.fail(f"{place}: {kind!r} is not a kind of argument")
             if kind == "workspace" and name not in workspaces:
                 raise self.fail(f"{place}: there is no workspace {name!r}")
             when = self.optional(argument, "when", f"{place}: argument {name}")
-            arguments.append(ArgumentRule(kind=kind, name=name, when=when))
+            box = self.tensor_map(argument, place) if kind == "tensor_map" else None
+            arguments.append(ArgumentRule(kind=kind, name=name, when=when, map=box))
         return LaunchRule(
             entry=entry["entry"],
             grid=tuple(self.expression(text, place) for text in entry["grid"]),
@@ -204,6 +213,17 @@ class Reader:
             shared_bytes=self.expression(entry["shared_bytes"], place),
             arguments=tuple(arguments),
             when=self.optional(entry, "when", place),
+        )
+
+    def tensor_map(self, entry: Mapping[str, Any], place: str) -> MapRule:
+        self.table_of(entry, place, ["kind", "name", "operand", "box", "swizzle_bytes"], "when")
+        if len(entry["box"]) != 2:
+            raise self.fail(f"{place}: box needs two expressions: columns, rows")
+        columns, rows = (self.expression(text, place) for text in entry["box"])
+        return MapRule(
+            operand=entry["operand"],
+            box=(columns, rows),
+            swizzle_bytes=self.expression(entry["swizzle_bytes"], place),
         )
 
     def presets(self, space: Space, entries: Mapping[str, Any]) -> dict[str, Config]:
@@ -221,41 +241,38 @@ class Reader:
                 raise self.fail(f"presets.{name}: {error}") from None
         return presets
 
-    def speaking_of(
+    def method(
         self,
-        method: str,
+        name: str,
         kernel: str,
         parameters: tuple[Parameter, ...],
         derived: tuple[Derived, ...],
         constraints: tuple[Constraint, ...],
         rules: LaunchRules,
-    ) -> tuple[dict[str, frozenset[str]], dict[str, Expression]]:
+    ) -> Method:
         """Check every name in every expression, and find what speaks of a method: what rests on no
-        parameter of another one.
-
-        Returns:
-            The constraints' names, each with the parameters that it rests on, and the formulas of
-            the derived values.
-        """
+        parameter of another one."""
         known: dict[str, frozenset[str]] = {p.name: frozenset([p.name]) for p in parameters}
-        foreign = frozenset(p.name for p in parameters if p.only not in ("", method))
-        for name in _context_names(kernel):
-            if name in known:
-                raise self.fail(f"parameters.{name}: the name already stands for something else")
-            known[name] = frozenset()
+        foreign = frozenset(p.name for p in parameters if p.only not in ("", name))
+        for variable in _context_names(kernel):
+            if variable in known:
+                raise self.fail(
+                    f"parameters.{variable}: the name already stands for something else"
+                )
+            known[variable] = frozenset()
         supports: dict[str, frozenset[str]] = {}
         formulas: dict[str, Expression] = {}
 
         def collect(expression: Expression, place: str) -> frozenset[str]:
-            for name in expression.names:
-                if name not in known:
-                    raise self.fail(f"{place} uses the unknown name {name!r}")
-            return frozenset().union(*(known[name] for name in expression.names))
+            for read in expression.names:
+                if read not in known:
+                    raise self.fail(f"{place} uses the unknown name {read!r}")
+            return frozenset().union(*(known[read] for read in expression.names))
 
         for entry in derived:
             if entry.name in known:
                 raise self.fail(f"derived.{entry.name}: the name is taken")
-            value = entry.values.get(method, entry.values.get(""))
+            value = entry.values.get(name, entry.values.get(""))
             # What has formulas for other methods alone is theirs.
             known[entry.name] = collect(value, f"derived.{entry.name}") if value else foreign
             if value and not known[entry.name] & foreign:
@@ -265,14 +282,18 @@ class Reader:
                 raise self.fail(f"two constraints are named {constraint.name!r}")
             place = f"constraint {constraint.name!r}"
             supports[constraint.name] = collect(constraint.rule, place)
-            for name in re.findall(r"\{(\w+)\}", constraint.why):
-                if name not in known:
-                    raise self.fail(f"{place}: its reason uses the unknown name {name!r}")
-                if known[name] & foreign and not supports[constraint.name] & foreign:
-                    raise self.fail(f"{place}: its reason uses {name!r}, which {method} lacks")
+            for read in re.findall(r"\{(\w+)\}", constraint.why):
+                if read not in known:
+                    raise self.fail(f"{place}: its reason uses the unknown name {read!r}")
+                if known[read] & foreign and not supports[constraint.name] & foreign:
+                    raise self.fail(f"{place}: its reason uses {read!r}, which {name} lacks")
         for expression in rules.expressions():
             collect(expression, "launching")
-        return {name: on for name, on in supports.items() if not on & foreign}, formulas
+        return Method(
+            supports={rule: on for rule, on in supports.items() if not on & foreign},
+            formulas=formulas,
+            derived_supports={value: known[value] for value in formulas},
+        )
 
 
 def _context_names(kernel: str) -> frozenset[str]:

@@ -295,19 +295,44 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMap:
+    """What the copy engine of sm_90 has to know of an operand: how it lies, and the box that one
+    copy brings.
+
+    Attributes:
+        operand: Its name.
+        columns, rows: Elements as stored.
+        leading_dimension: Elements from one row to the next.
+        box_columns, box_rows: Elements of a box; each at most 256.
+        swizzle_bytes: 32, 64 or 128: lines of so many bytes, which a row of the box must have, in
+            which chunks of 16 bytes are exchanged by line; 0: none are.
+    """
+
+    operand: str
+    columns: int
+    rows: int
+    leading_dimension: int
+    box_columns: int
+    box_rows: int
+    swizzle_bytes: Literal[0, 32, 64, 128] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
     """One parameter of a kernel.
 
     Attributes:
-        kind: `operand` or `workspace` (a device address), `int32`, `int64`, or `float32` (a scalar
-            of the problem, given at launch).
-        name: The operand's, workspace's, size's or scalar's name.
+        kind: `operand` or `workspace` (a device address), `tensor_map` (by value, 128 bytes, before
+            all others), `int32`, `int64`, or `float32` (a scalar of the problem, given at launch).
+        name: The operand's, workspace's, map's, size's or scalar's name.
         value: The number, for `int32` and `int64`.
+        tensor_map: The map, for `tensor_map`.
     """
 
-    kind: Literal["operand", "workspace", "int32", "int64", "float32"]
+    kind: Literal["operand", "workspace", "tensor_map", "int32", "int64", "float32"]
     name: str
     value: int = 0
+    tensor_map: TensorMap | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

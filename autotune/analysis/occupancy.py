@@ -157,21 +157,21 @@ def _reason(
 ) -> str:
     faults = []
     if "threads" in limited_by:
-        faults.append(f"a block of {threads} threads, {sm.target} allows {sm.threads_per_block}")
+        faults.append(f"a block of {threads} threads, sm_{sm.number} allows {sm.threads_per_block}")
     if "registers" in limited_by:
         if registers > sm.registers_per_thread:
             faults.append(
-                f"{registers} registers per thread, {sm.target} allows {sm.registers_per_thread}"
+                f"{registers} registers per thread, sm_{sm.number} allows {sm.registers_per_thread}"
             )
         else:
             faults.append(
                 f"{registers} registers x {threads} threads, allocated as "
                 f"{_allocated_registers(registers, threads, sm)}, "
-                f"{sm.target} allows {sm.registers_per_block} per block"
+                f"sm_{sm.number} allows {sm.registers_per_block} per block"
             )
     if "shared memory" in limited_by:
         faults.append(
-            f"{shared_bytes} bytes of shared memory per block, {sm.target} allows "
+            f"{shared_bytes} bytes of shared memory per block, sm_{sm.number} allows "
             f"{sm.shared_bytes_per_block_optin}"
         )
     return "; ".join(faults)

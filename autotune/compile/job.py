@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from autotune import archs
 from autotune.types import Binary, Failure, Outcome
 
 _FORMAT = 1
@@ -43,7 +44,7 @@ class Job:
 
     Attributes:
         source: CUDA C++ that includes no file of its own: its text is its identity.
-        target: What the compilers call it, when not `sm_<arch>`: for example `sm_90a`.
+        target: What the compilers call it, when not as `archs` says: for example `sm_120a`.
         options: Further options, which `nvrtc` and `nvcc` spell alike.
     """
 
@@ -55,7 +56,7 @@ class Job:
     @property
     def flags(self) -> tuple[str, ...]:
         """Every option, spelt as both compilers take it."""
-        target = self.target or f"sm_{self.arch}"
+        target = self.target or archs.get(self.arch).target
         return (
             f"--gpu-architecture={target}",
             "--std=c++17",
@@ -85,7 +86,7 @@ class Job:
 
     def failure(self, compiler: Compiler, outcome: Outcome, what: str, log: str = "") -> Failure:
         """The result of a compile that did not."""
-        target = self.target or f"sm_{self.arch}"
+        target = self.target or archs.get(self.arch).target
         return Failure(outcome=outcome, message=f"{compiler.label} for {target}: {what}", log=log)
 
 

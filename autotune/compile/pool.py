@@ -83,7 +83,7 @@ class Pool:
             source: CUDA C++17 that includes no file of its own.
             arch: For example 75.
             timeout_s: Seconds of compiling, waiting for a worker not counted; None for no limit.
-            target: For the compiler, when not `sm_<arch>`: for example `sm_90a`.
+            target: For the compiler, when not as `archs` says: for example `sm_120a`.
             options: Further options of the compiler.
 
         Returns:

@@ -204,15 +204,21 @@ _TYPES: dict[str, Callable[[Any], np.number[Any]]] = {
 }
 
 
-def pack(launch: Launch, values: Values) -> list[np.number[Any]]:
+def pack(launch: Launch, values: Values) -> list[np.number[Any] | bytes]:
     """The launch's arguments, each in the width that the kernel declares.
 
     Raises:
         TemplateError: an operand, workspace or scalar that `values` lacks.
+        DriverError: the driver refuses a tensor map.
     """
-    packed = []
+    packed: list[np.number[Any] | bytes] = []
     for argument in launch.arguments:
         value: int | float = argument.value
+        if argument.tensor_map is not None:
+            bindings = import_module("autotune.gpu.bindings")
+            address = int(values[argument.tensor_map.operand])
+            packed.append(bindings.encoded(argument.tensor_map, address))
+            continue
         if argument.kind in ("operand", "workspace", "float32"):
             if argument.name not in values:
                 raise TemplateError(

@@ -14,7 +14,7 @@ from cuda.bindings import driver
 from autotune import archs
 from autotune.errors import DeviceError, DriverError
 from autotune.gpu import Event, Kernel, Values, pack
-from autotune.types import Device, Launch
+from autotune.types import Device, Launch, TensorMap
 
 FORK_RULE = (
     "CUDA was started before this process was forked, and a forked child cannot use it; start "
@@ -201,12 +201,13 @@ class BindingsModule:
         kernel = self._kernel(launch.entry)
         kernel.allow_shared(launch.shared_bytes)
         arguments = pack(launch, values)
-        # One 8-byte slot an argument, and their addresses: what cuLaunchKernel reads at each call.
-        slots = np.zeros(max(1, len(arguments)), np.uint64)
-        for slot, argument in zip(slots.view(np.uint8).reshape(-1, 8), arguments, strict=False):
-            raw = np.frombuffer(argument.tobytes(), np.uint8)
-            slot[: raw.size] = raw
-        addresses = slots.ctypes.data + 8 * np.arange(slots.size, dtype=np.uint64)
+        # One slot an argument, and their addresses: what cuLaunchKernel reads at each call.
+        raw = [each if isinstance(each, bytes) else each.tobytes() for each in arguments]
+        width = max(map(len, raw), default=0) + 7 & ~7
+        slots = np.zeros((max(1, len(raw)), max(8, width)), np.uint8)
+        for slot, argument in zip(slots, raw, strict=False):
+            slot[: len(argument)] = np.frombuffer(argument, np.uint8)
+        addresses = slots.ctypes.data + slots.shape[1] * np.arange(len(slots), dtype=np.uint64)
 
         def enqueue(
             handle: Any = kernel.handle, keep: tuple[np.ndarray, ...] = (slots, addresses)
@@ -313,6 +314,38 @@ class Bindings:
 
     def open(self, index: int) -> BindingsContext:
         return BindingsContext(pick(index))
+
+
+def encoded(tensor_map: TensorMap, address: int) -> bytes:
+    """The 128 bytes that the copy engine reads, for an operand at this address.
+
+    Raises:
+        DriverError: the driver refuses it: an address or rows that are not multiples of 16 bytes.
+    """
+    swizzles = driver.CUtensorMapSwizzle
+    swizzle = {
+        0: swizzles.CU_TENSOR_MAP_SWIZZLE_NONE,
+        32: swizzles.CU_TENSOR_MAP_SWIZZLE_32B,
+        64: swizzles.CU_TENSOR_MAP_SWIZZLE_64B,
+        128: swizzles.CU_TENSOR_MAP_SWIZZLE_128B,
+    }[tensor_map.swizzle_bytes]
+    sizes = (tensor_map.columns, tensor_map.rows)
+    box = (tensor_map.box_columns, tensor_map.box_rows)
+    found = call(
+        driver.cuTensorMapEncodeTiled,
+        driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        len(sizes),
+        address,
+        [driver.cuuint64_t(size) for size in sizes],
+        [driver.cuuint64_t(4 * tensor_map.leading_dimension)],
+        [driver.cuuint32_t(size) for size in box],
+        [driver.cuuint32_t(1)] * len(sizes),
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        swizzle,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    return np.array([int(word) for word in found.opaque], np.uint64).tobytes()
 
 
 def pick(index: int) -> Device:

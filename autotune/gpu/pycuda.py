@@ -94,7 +94,10 @@ class PyCudaModule:
         arguments = pack(launch, values)
         with _errors():
             kernel.allow_shared(launch.shared_bytes)
-            kernel.function.prepare([type(argument) for argument in arguments])
+            # Structures are packed as they stand, in C's alignment: maps of 128 bytes come first.
+            kernel.function.prepare(
+                [f"{len(each)}s" if isinstance(each, bytes) else type(each) for each in arguments]
+            )
 
         def enqueue() -> None:
             with _errors():

@@ -172,7 +172,8 @@ class Sgemm(Problem):
 
         A vector of v elements needs addresses, row starts, batch starts and the row length to be
         multiples of v: then no vector straddles the end of a row. Only the contiguous direction
-        counts.
+        counts. `tensor_map_x` is 1 where the copy engine of sm_90 can read the operand: one matrix,
+        whose address and rows are multiples of 16 bytes.
         """
         names: dict[str, Scalar] = {
             "m": self.m,
@@ -190,6 +191,7 @@ class Sgemm(Problem):
             names[f"ld{operand.name}"] = operand.leading_dimension
             names[f"stride_{operand.name}"] = operand.batch_stride
             names[f"vector_limit_{operand.name}"] = _vector_limit(operand)
+            names[f"tensor_map_{operand.name}"] = int(_has_tensor_map(operand))
         return names
 
     @property
@@ -269,3 +271,14 @@ def _vector_limit(operand: Operand) -> int:
         if row and starts and operand.alignment_bytes % (FLOAT_BYTES * width) == 0:
             return width
     return 1
+
+
+def _has_tensor_map(operand: Operand) -> bool:
+    row_bytes = FLOAT_BYTES * operand.leading_dimension
+    is_empty = operand.rows == 0 or operand.columns == 0
+    return (
+        operand.batch == 1
+        and not is_empty
+        and operand.alignment_bytes % 16 == 0
+        and row_bytes % 16 == 0
+    )

@@ -5,10 +5,10 @@ __device__ __forceinline__ Vector<WIDTH> load_workspace(const float* address)
 {
     Vector<WIDTH> value;
     if constexpr (WIDTH == 4)
-        asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+        asm volatile("ld.global.cg.v4.f32 { %0, %1, %2, %3 }, [%4];"
             : "=f"(value.at[0]), "=f"(value.at[1]), "=f"(value.at[2]), "=f"(value.at[3]) : "l"(address) : "memory");
     else if constexpr (WIDTH == 2)
-        asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(value.at[0]), "=f"(value.at[1]) : "l"(address) : "memory");
+        asm volatile("ld.global.cg.v2.f32 { %0, %1 }, [%2];" : "=f"(value.at[0]), "=f"(value.at[1]) : "l"(address) : "memory");
     else
         asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value.at[0]) : "l"(address) : "memory");
     return value;
