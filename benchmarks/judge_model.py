@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from autotune import archs
+from autotune import archs, space
 from autotune.analysis import sgemm_work
 from autotune.analysis.predict import FITTED, FITTED_ON, Constants, predict
 from autotune.analysis.work import Work
 from autotune.problems.sgemm import Sgemm
-from autotune.types import Config, Device
+from autotune.types import Device
 
 RECORDED = Path(__file__).parent / "results" / "variants_h200.json.gz"
 NOT_PARAMETERS = ("registers", "spill_bytes", "predicted_ns", "median_ns")
@@ -60,7 +60,8 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Variants]]:
         problem, before, after, times = Sgemm.parse(shape), [], [], []
         for row in part["rows"]:
             values = dict(zip(part["columns"], row, strict=True))
-            config = Config({k: v for k, v in values.items() if k not in NOT_PARAMETERS})
+            known = {k: v for k, v in values.items() if k not in NOT_PARAMETERS}
+            config = space.load().config(known)
             before.append(sgemm_work.work(problem, config))
             after.append(sgemm_work.work(problem, config, values["registers"]))
             times.append(float(values["median_ns"]))

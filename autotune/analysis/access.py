@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Kind = Literal["shared load", "shared store", "global load", "global store", "global add"]
+Kind = Literal[
+    "shared load", "shared store", "global load", "global store", "global add", "cluster load",
+    "bulk load",
+]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 

@@ -1,8 +1,9 @@
 """What a config of the SGEMM kernel asks of shared and of global memory, access by access.
 
-Counted from the layout that search_spaces/sgemm.toml describes, for register-staged copies. Guards
-are left out: every tile counts as a whole one, and rows of global memory as starting where the
-first does. The emulator counts the accesses of the rendered source instead, where it can run.
+Counted from the layout that search_spaces/sgemm.toml describes. Guards are left out: every tile
+counts as a whole one, and rows of global memory as starting where the first does. What cp.async
+brings counts as the load and the store that it is; bulk copies are no accesses of warps. The
+emulator counts the accesses of the rendered source instead, where it can run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from autotune.analysis import sgemm_skinny_accesses
 from autotune.analysis.access import KINDS, Access, Kind
 from autotune.analysis.global_memory import sectors
-from autotune.analysis.sgemm_work import lane
+from autotune.analysis.sgemm_work import lane, line_place
 from autotune.analysis.shared_memory import LANES, wavefronts
 from autotune.analysis.waves import tiles
 from autotune.problems.sgemm import FLOAT_BYTES, Sgemm
@@ -25,17 +26,31 @@ def accesses(problem: Sgemm, config: Config) -> tuple[Access, ...]:
     Args:
         config: A point of the space that its constraints admit for `problem`.
     """
-    if config.get("method") == "skinny":
-        found = sgemm_skinny_accesses.accesses(problem, config)
-    else:
-        layout = _Layout(problem, config)
-        found = []
-        for operand in ("a", "b"):
-            found += [layout.load(operand), layout.store(operand), layout.fetch(operand)]
-        found.append(layout.result("global store"))
-        if not problem.beta_zero:
-            found.append(layout.result("global load"))
+    found = (
+        sgemm_skinny_accesses.accesses(problem, config)
+        if config.get("method") == "skinny"
+        else _tiled(problem, config)
+    )
     return tuple(sorted(found, key=lambda access: (KINDS.index(access.kind), access.operand)))
+
+
+def _tiled(problem: Sgemm, config: Config) -> list[Access]:
+    layout = _Layout(problem, config)
+    found = []
+    for operand in ("a", "b"):
+        way = config[f"copy_{operand}"]
+        if way == "direct":
+            found.append(layout.direct(operand))
+            continue
+        found.append(layout.load(operand))
+        if way != "bulk":
+            found += [layout.store(operand), layout.fetch(operand)]
+    if layout.slices > 1:
+        found += [layout.hand_over("shared store"), layout.hand_over("shared load")]
+    found.append(layout.result("global store"))
+    if not problem.beta_zero:
+        found.append(layout.result("global load"))
+    return found
 
 
 class _Layout:
@@ -52,6 +67,8 @@ class _Layout:
         block = (self.number("block_m"), self.number("block_n"))
         self.blocks = tiles((problem.m, problem.n), block) * problem.batch
         self.turns = self.blocks * -(-problem.k // self.number("block_k"))
+        self.slices = self.number("k_slices")
+        self.whole_lines = config["a_layout"] == "mxk"
 
     def number(self, name: str) -> int:
         return int(self.config[name])
@@ -59,12 +76,18 @@ class _Layout:
     def load(self, operand: str) -> Access:
         """Fragments: each thread, each k."""
         axis = "m" if operand == "a" else "n"
-        size = self.number(f"thread_{axis}")
-        width = _fragment(size)
-        stride = size if self.config["fragment_split"] == "contiguous" else width
-        words = [stride * place["mn".index(axis)] for place in self.places()]
+        size, block_k = self.number(f"thread_{axis}"), self.number("block_k")
+        if operand == "a" and self.whole_lines:
+            # Four k of a row at a time; a thread's rows come one by one.
+            width, loads = 4, size * block_k // 4
+            words = [line_place(row, 0, block_k) for row, _ in self.places()]
+        else:
+            width = _fragment(size)
+            loads = block_k * (size // width)
+            words = [self.stride(axis) * place["mn".index(axis)] for place in self.places()]
         cost = wavefronts(_bytes(words), FLOAT_BYTES * width, "load")
-        requests = self.turns * self.warps * self.number("block_k") * (size // width)
+        # Slices share the k of a tile out.
+        requests = self.turns * self.warps * loads
         return Access(
             operand=operand,
             kind="shared load",
@@ -79,14 +102,18 @@ class _Layout:
         rows, vector, pieces, along_k = self.tile(operand)
         row = rows + self.number(f"pad_{operand}")
         is_swizzled = operand == "a" and self.config["swizzle_a"] == "xor"
-        width = 1 if along_k else vector
+        whole_lines = operand == "a" and self.whole_lines
+        is_transposing = along_k and not whole_lines
+        width = 1 if is_transposing else vector
         counted = []
         for request in self.requests(operand):
-            for element in range(vector if along_k else 1):
+            for element in range(vector if is_transposing else 1):
                 words = []
                 for index in request:
                     line, piece = divmod(index, pieces)
-                    if along_k:
+                    if whole_lines:
+                        words.append(line_place(line, piece, self.number("block_k")))
+                    elif along_k:
                         step = LANES // pieces * piece if is_swizzled else 0
                         words.append((vector * piece + element) * row + (line ^ step))
                     else:
@@ -123,13 +150,8 @@ class _Layout:
     def result(self, kind: Kind) -> Access:
         """C: each thread's rows, vector by vector."""
         vector, thread_n = self.number("vector_c"), self.number("thread_n")
-        strides = []
-        for axis in "mn":
-            size = self.number(f"thread_{axis}")
-            is_contiguous = self.config["fragment_split"] == "contiguous"
-            strides.append(size if is_contiguous else _fragment(size))
         words = [
-            strides[0] * row * self.problem.ldc + strides[1] * column
+            self.stride("m") * row * self.problem.ldc + self.stride("n") * column
             for row, column in self.places()
         ]
         requests = self.blocks * self.warps * self.number("thread_m") * (thread_n // vector)
@@ -140,6 +162,48 @@ class _Layout:
             requests=requests,
             sectors=requests * sectors(_bytes(words), FLOAT_BYTES * vector),
         )
+
+    def direct(self, operand: str) -> Access:
+        """Each thread's own rows or columns from global memory, float by float."""
+        axis = "m" if operand == "a" else "n"
+        size = self.number(f"thread_{axis}")
+        leading = self.problem.lda if operand == "a" else self.problem.ldb
+        step = leading if self.tile(operand)[3] else 1
+        words = [self.stride(axis) * place["mn".index(axis)] * step for place in self.places()]
+        requests = self.blocks * self.problem.k * self.warps * size
+        return Access(
+            operand=operand,
+            kind="global load",
+            width_bytes=FLOAT_BYTES,
+            requests=requests,
+            sectors=requests * sectors(_bytes(words), FLOAT_BYTES),
+        )
+
+    def hand_over(self, kind: Kind) -> Access:
+        """Sums of all slices but the first, from lane to lane of the first."""
+        thread_m, thread_n = self.number("thread_m"), self.number("thread_n")
+        width = _fragment(thread_n)
+        cost = wavefronts(
+            _bytes(range(0, LANES * width, width)),
+            FLOAT_BYTES * width,
+            "load" if kind == "shared load" else "store",
+        )
+        requests = self.blocks * self.warps * (self.slices - 1) * thread_m * thread_n // width
+        return Access(
+            operand="c",
+            kind=kind,
+            width_bytes=FLOAT_BYTES * width,
+            requests=requests,
+            wavefronts=requests * cost.wavefronts,
+            conflicts=requests * cost.conflicts,
+        )
+
+    def stride(self, axis: str) -> int:
+        """Rows or columns from one lane to the next."""
+        size = self.number(f"thread_{axis}")
+        if self.config["fragment_split"] == "contiguous":
+            return size
+        return 1 if axis == "m" and self.whole_lines else _fragment(size)
 
     def places(self) -> list[tuple[int, int]]:
         """Row and column of every lane in its warp."""

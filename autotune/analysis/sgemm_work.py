@@ -32,6 +32,8 @@ _UNEVEN_REGISTERS = 3
 """Line and place of each piece of a pass that does not take whole lines."""
 _SWIZZLE_REGISTERS = 8
 """An address for each of the up to eight permutations."""
+_LINE_STORE_WAVEFRONTS = 4
+"""Storing one chunk of 16 bytes a lane, whose lines are exchanged so that banks differ."""
 _SQUEEZED = 128
 _LINE_BYTES = 128
 
@@ -53,36 +55,55 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
     row_a = block_m + _number(config, "pad_a")
     row_b = block_n + _number(config, "pad_b")
     lane_map, is_swizzled = str(config["lane_map"]), config["swizzle_a"] == "xor"
-    threads = LANES * (block_m // (lanes_m * thread_m)) * (block_n // (LANES // lanes_m * thread_n))
-    warps = threads // LANES
+    whole_lines, is_direct = config["a_layout"] == "mxk", config["copy_a"] == "direct"
+    slices, producers = _number(config, "k_slices"), _number(config, "threads_producer")
+    tile_warps = (block_m // (lanes_m * thread_m)) * (block_n // (LANES // lanes_m * thread_n))
+    warps = tile_warps * slices
+    threads = LANES * warps
+    # What a thread multiplies of a tile.
+    steps = block_k // slices
 
-    slots: float = _LOOP_SLOTS + _INNER_LOOP_SLOTS * (block_k // k_unroll - 1)
+    slots: float = _LOOP_SLOTS + _INNER_LOOP_SLOTS * (steps // k_unroll - 1)
     loading: float = 0
     # Fragments: each thread, each k.
     is_contiguous = config["fragment_split"] == "contiguous"
     for axis, size in (("m", thread_m), ("n", thread_n)):
-        width = _fragment(size)
-        loads = block_k * size // width
-        stride = size if is_contiguous else width
+        if whole_lines and axis == "m":
+            # One load brings four k of a row.
+            loads = steps // 4 * size
+            cost = _line_wavefronts(lane_map, lanes_m, block_k)
+        else:
+            width = _fragment(size)
+            loads = steps * size // width
+            stride = size if is_contiguous else width
+            cost = _fragment_wavefronts(axis, lane_map, lanes_m, stride, width)
         slots += loads
-        loading += loads * _fragment_wavefronts(axis, lane_map, lanes_m, stride, width)
+        loading += loads * cost
     # Copies: the block shares the pieces of each tile.
-    copying: float = 0
+    copying = storing = 0.0
     lines: float = 0
     staged = uneven = 0
     for operand, rows, row, vector, is_k_contiguous in (
         ("a", block_m, row_a, vector_a, problem.layout[0] == "n"),
         ("b", block_n, row_b, vector_b, problem.layout[1] == "t"),
     ):
+        way = config[f"copy_{operand}"]
+        if way == "bulk":
+            # One thread asks for it; the copy engine's writes pass shared memory like any other.
+            copying += rows * block_k / LANES / warps
+            continue
         floats = rows * block_k
         along = block_k if is_k_contiguous else rows
         passes = -(-floats // (threads * vector))
         is_uneven = threads % (along // vector) != 0
-        staged += passes * vector
+        is_transposing = is_k_contiguous and not (whole_lines and operand == "a")
+        staged += passes * vector * (way == "registers")
         uneven += passes * is_uneven
-        stores = vector if is_k_contiguous else 1
-        slots += passes * (1 + stores + _ADDRESS_SLOTS * (1 + is_uneven))
-        if is_k_contiguous:
+        stores = vector if is_transposing else 1
+        slots += passes * (1 + stores * (way == "registers") + _ADDRESS_SLOTS * (1 + is_uneven))
+        if not is_transposing and is_k_contiguous:
+            cost = _LINE_STORE_WAVEFRONTS
+        elif is_k_contiguous:
             cost = stores * _transposing_wavefronts(
                 row, vector, block_k // vector, operand == "a" and is_swizzled
             )
@@ -90,15 +111,17 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
             cost = _copying_wavefronts(row, vector, rows // vector)
         requests = floats / (LANES * vector)
         copying += requests * cost / warps
+        storing += requests * cost / warps * (way == "registers")
         # A request takes so many lines of the tile, and each is at least one of memory.
         requested = LANES * vector
         lines += requests * max(1, requested / along, requested * FLOAT_BYTES / _LINE_BYTES)
 
+    ways = (str(config["copy_a"]), str(config["copy_b"]))
     results = thread_m * thread_n
     accesses = results // vector_c
     stride = thread_n if is_contiguous else _fragment(thread_n)
     sectors, edge_lines = _stored_places(lane_map, lanes_m, stride)
-    needed = results + thread_m + thread_n + staged + _OTHER_REGISTERS
+    needed = results + (4 if whole_lines else 1) * thread_m + thread_n + staged + _OTHER_REGISTERS
     needed += _UNEVEN_REGISTERS * uneven + _SWIZZLE_REGISTERS * is_swizzled
     bound = register_bound(warps * _number(config, "min_blocks"))
     if registers is None:
@@ -108,19 +131,18 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
     c_passes = 1 if problem.beta_zero else 2
     return Work(
         blocks=tile_rows * tile_columns * problem.batch,
-        threads=threads,
+        threads=threads + producers,
         registers=registers,
         # A binary that leaves registers unused spills none.
         spilled=max(0, needed - bound) if registers >= bound else 0,
-        shared_bytes=FLOAT_BYTES * stages * block_k * (row_a + row_b),
+        shared_bytes=_shared_bytes(config),
         iterations=-(-problem.k // block_k),
-        # Registers hold the next tile while this one is multiplied, with one stage too.
-        prefetch=_UNROLLED_PREFETCH if k_unroll == block_k else 1,
-        barriers=1 if stages > 1 else 2,
-        fma=results * block_k,
+        prefetch=_prefetch(ways, stages, k_unroll == steps),
+        barriers=0 if producers or is_direct else 1 if stages > 1 else 2,
+        fma=results * steps,
         slots=slots,
         wavefronts=loading + copying,
-        store_wavefronts=copying,
+        store_wavefronts=storing,
         load_bytes=FLOAT_BYTES * block_k * (block_m + block_n),
         load_lines=lines,
         edge_slots=(results + accesses) * c_passes,
@@ -134,6 +156,31 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
         row_bytes=FLOAT_BYTES * block_m * problem.k,
         column_bytes=FLOAT_BYTES * block_n * problem.k,
     )
+
+
+def _prefetch(ways: tuple[str, str], stages: int, is_unrolled: bool) -> float:
+    """Turns by which loads run ahead of their use."""
+    if "direct" in ways:
+        return 0
+    if "registers" in ways:
+        # They hold the next tile while this one is multiplied, with one stage too.
+        return _UNROLLED_PREFETCH if is_unrolled else 1
+    return stages - 1
+
+
+def _shared_bytes(config: Config) -> int:
+    """Per block."""
+    block_m, block_n, block_k = (_number(config, f"block_{axis}") for axis in "mnk")
+    ways = (config["copy_a"], config["copy_b"])
+    if "direct" in ways:
+        return 0
+    whole_lines = config["a_layout"] == "mxk"
+    stage_a = block_m * block_k if whole_lines else block_k * (block_m + _number(config, "pad_a"))
+    stage_b = block_k * (block_n + _number(config, "pad_b"))
+    barriers = 1 + (_number(config, "threads_producer") > 0) if "bulk" in ways else 0
+    stages = _number(config, "stages") * (FLOAT_BYTES * (stage_a + stage_b) + 8 * barriers)
+    slices = _number(config, "k_slices")
+    return max(stages, FLOAT_BYTES * (slices - 1) * block_m * block_n)
 
 
 def _number(config: Config, name: str) -> int:
@@ -167,6 +214,11 @@ def lane(lane_map: str, lanes_m: int, index: int) -> tuple[int, int]:
     return 2 * (index // (2 * lanes_n)) + index % 2, index % (2 * lanes_n) // 2
 
 
+def line_place(row: int, chunk: int, block_k: int) -> int:
+    """Where a chunk of four k of a row lies in a tile of whole lines, in floats."""
+    return row * block_k + 4 * (chunk ^ row // max(1, 32 // block_k) % min(8, block_k // 4))
+
+
 # One pattern stands for all accesses of its kind: moving every lane by the same distance, or
 # exchanging the banks by one XOR, changes no count.
 
@@ -176,6 +228,13 @@ def _fragment_wavefronts(axis: str, lane_map: str, lanes_m: int, stride: int, wi
     """Loading one fragment; lanes next to each other along the axis lie `stride` floats apart."""
     places = [lane(lane_map, lanes_m, index)["mn".index(axis)] for index in range(LANES)]
     return _cost([stride * place for place in places], width, is_load=True)
+
+
+@lru_cache(maxsize=4096)
+def _line_wavefronts(lane_map: str, lanes_m: int, block_k: int) -> int:
+    """Loading the next four k of each lane's row, whose chunks are exchanged by row."""
+    rows = [lane(lane_map, lanes_m, index)[0] for index in range(LANES)]
+    return _cost([line_place(row, 0, block_k) for row in rows], 4, is_load=True)
 
 
 @lru_cache(maxsize=4096)

@@ -115,7 +115,11 @@ def _costs(patterns: Sequence[Pattern]) -> list[Cost]:
             passes, ideal = wavefronts_of_many(offsets, width, direction)
             for number, taken, least in zip(numbers, passes, ideal, strict=True):
                 costs[number] = (1, int(taken), int(taken - least), 0)
-        else:
+        elif kind == "bulk load":
+            for number in numbers:
+                copies = [count for count in patterns[number].offsets_bytes if count >= 0]
+                costs[number] = (len(copies), 0, 0, sum(copies))
+        elif kind != "cluster load":
             for number in numbers:
                 lanes = [None if o < 0 else o for o in patterns[number].offsets_bytes]
                 costs[number] = (1, 0, 0, sectors(lanes, width))

@@ -28,8 +28,9 @@ def described(raw: RawFault, variant: Variant, line_text: Callable[[int], str]) 
         address = ""
         message = _divergence(raw)
     else:
-        message = f"{where}: {_WHAT[kind].format(address=address, **_numbers(raw))}"
-        message += f": {line_text(raw.line)}"
+        address = address if raw.space != _NOWHERE or raw.offset_bytes else ""
+        what = _SENTENCES[kind](raw, address) if kind in _SENTENCES else _plain(kind, raw, address)
+        message = f"{where}: {what}: {line_text(raw.line)}"
     return Fault(
         kind=kind,
         line=raw.line,
@@ -52,12 +53,12 @@ def element_address(operand: Operand, element: int) -> str:
 
 
 _WHAT = {
-    FaultKind.write_after_write: "writes {address}, which thread {other_thread} writes at line "
-    "{other_line} with no barrier between",
-    FaultKind.read_after_write: "reads {address}, which thread {other_thread} writes at line "
-    "{other_line} with no barrier between",
-    FaultKind.write_after_read: "writes {address}, which thread {other_thread} reads at line "
-    "{other_line} with no barrier between",
+    FaultKind.write_after_write: "writes {address}, which {other} writes at line {other_line} with "
+    "no barrier between",
+    FaultKind.read_after_write: "reads {address}, which {other} writes at line {other_line} with "
+    "no barrier between",
+    FaultKind.write_after_read: "writes {address}, which {other} reads at line {other_line} with "
+    "no barrier between",
     FaultKind.unwritten_shared: "reads {address}, which the block has not written",
     FaultKind.out_of_bounds_shared: "accesses {address}, {words} floats, beyond the block's shared "
     "memory",
@@ -65,21 +66,102 @@ _WHAT = {
     "between its rows",
     FaultKind.misaligned: "accesses {address}, {words} floats at an address that is no multiple of "
     "{bytes} bytes",
+    FaultKind.read_in_flight: "reads {address} before the wait for the copy that {other} started "
+    "at line {other_line}",
+    FaultKind.write_in_flight: "writes {address} before the wait for the copy that {other} started "
+    "at line {other_line}",
+    FaultKind.never_awaited: "starts a copy to {address} that nobody waits for",
+    FaultKind.unfenced_copy: "copies to {address}, which {other} accessed at line {other_line} "
+    "without a fence_async after it",
+    FaultKind.remote_ended: "reads {address} of block {other_block}, which may have ended",
     FaultKind.forbidden_read: "reads {address}, which is multiplied by zero and must not be read",
     FaultKind.forbidden_write: "writes {address}, an input",
+    FaultKind.written_twice: "writes {address}, which {other} wrote at line {other_line}",
     FaultKind.unwritten_workspace: "reads {address}, which no block has written",
-    FaultKind.written_twice: "writes {address}, which thread {other_thread} of this or another "
-    "block wrote at line {other_line}",
+    FaultKind.mixed_atomic: "accesses {address}, to which {other} did at line {other_line} what "
+    "does not mix with it: of the two, one is atomic",
 }
 
 
-def _numbers(raw: RawFault) -> dict[str, int]:
-    return {
-        "words": raw.words,
-        "bytes": raw.words * _FLOAT_BYTES,
-        "other_thread": raw.other_thread,
-        "other_line": raw.other_line,
-    }
+def _plain(kind: FaultKind, raw: RawFault, address: str) -> str:
+    return _WHAT[kind].format(
+        address=address,
+        words=raw.words,
+        bytes=raw.words * _FLOAT_BYTES,
+        other=_other(raw),
+        other_block=raw.other_block,
+        other_line=raw.other_line,
+    )
+
+
+def _other(raw: RawFault) -> str:
+    of_block = f" of block {raw.other_block}" if raw.other_block != raw.block else ""
+    return f"thread {raw.other_thread}{of_block}"
+
+
+def _unsynchronised(raw: RawFault, address: str) -> str:
+    """`detail` is there where only the way of reading is wrong."""
+    lacks = (
+        "by a way that may pass by it: only load_workspace does not"
+        if raw.detail
+        else "with no arrival of both at a counter between"
+    )
+    return f"reads {address}, which {_other(raw)} wrote at line {raw.other_line}, {lacks}"
+
+
+def _uninitialised(raw: RawFault, address: str) -> str:
+    """`detail` is there where a copy lacks the fence."""
+    lacks = "fence_barrier_init after its barrier_init" if raw.detail else "barrier_init"
+    return f"uses the mbarrier at {address} without a {lacks} that the thread knows of"
+
+
+def _misuse(raw: RawFault, address: str) -> str:
+    """`detail` has the runtime's number of the misuse, and a count."""
+    number, count = (*raw.detail, 0, 0)[:2]
+    return (
+        f"accesses {address}, which is part of an mbarrier",
+        f"arrives at the mbarrier at {address}, all of whose {count} arrivals have come",
+        f"initialises the mbarrier at {address} a second time",
+        f"initialises the mbarrier at {address} for {count} arrivals; 1 to {2**20 - 1} are allowed",
+        f"initialises the mbarrier at {address} beside {count} others, all that the emulator keeps",
+    )[number]
+
+
+def _registers(raw: RawFault, address: str) -> str:
+    """`words` is the number of registers, or else whether it is this thread that moves some."""
+    if raw.other_thread < 0:
+        return f"asks for {raw.words} registers; 24 to 256 in steps of 8 are allowed"
+    first, last = raw.other_thread, raw.other_thread + 127
+    does = "moves registers" if raw.words else "does not move registers"
+    return f"{does} otherwise than thread {first}, and threads {first} to {last} must do the same"
+
+
+_WAITS = ("", "barrier", "warp_barrier", "cluster_barrier", "barrier_wait")
+
+
+def _deadlock(raw: RawFault, address: str) -> str:
+    """`detail` is that of `note_deadlock` in threads.cpp."""
+    wait, alike, others, ended, *phase = raw.detail
+    text = f"waits in {_WAITS[wait]} for ever, and {alike - 1} others there"
+    if phase:
+        number, parity, pending, arrivals, missing = phase
+        text += (
+            f", for parity {parity} of the mbarrier at {address}: its phase {number} lacks "
+            f"{pending} of {arrivals} arrivals and "
+        )
+        text += f"{missing} bytes" if missing >= 0 else f"has {-missing} bytes too many"
+    if others:
+        text += f"; {_other(raw)} waits at line {raw.other_line}, and {others - 1} others there"
+    return text + f"; {ended} threads have ended"
+
+
+_SENTENCES = {
+    FaultKind.unsynchronised_read: _unsynchronised,
+    FaultKind.uninitialised_barrier: _uninitialised,
+    FaultKind.barrier_misuse: _misuse,
+    FaultKind.divergent_registers: _registers,
+    FaultKind.deadlock: _deadlock,
+}
 
 
 def _crash(raw: RawFault, address: str) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
-AccessKind = Literal["shared load", "shared store", "global load", "global store", "global add"]
-ACCESS_KINDS: tuple[AccessKind, ...] = (
+AccessKind = Literal[
     "shared load",
     "shared store",
     "global load",
     "global store",
     "global add",
-)
+    "cluster load",
+    "bulk load",
+]
+ACCESS_KINDS: tuple[AccessKind, ...] = get_args(AccessKind)
 """In the order of the runtime's `Access`."""
 
 
@@ -34,8 +36,26 @@ class FaultKind(StrEnum):
     """an access outside every operand, or between the rows of one"""
     misaligned = "misaligned"
     """an address that is no multiple of the width of the access"""
+    read_in_flight = "read_in_flight"
+    """shared memory was read while a copy to it was on its way: before the wait that promises it"""
+    write_in_flight = "write_in_flight"
+    """memory was written that a copy on its way writes or reads"""
+    never_awaited = "never_awaited"
+    """a copy was started and nobody waited for it"""
+    unfenced_copy = "unfenced_copy"
+    """the copy engine overwrote what a thread had accessed and not fenced off by `fence_async`"""
+    uninitialised_barrier = "uninitialised_barrier"
+    """an mbarrier was used by who could not know that it was initialised"""
+    barrier_misuse = "barrier_misuse"
+    """an mbarrier was accessed as data, initialised wrongly, or had more arrivals than it is for"""
     divergent_barrier = "divergent_barrier"
     """some threads of the block wait where others do not"""
+    deadlock = "deadlock"
+    """threads wait for what no thread and no copy can bring any more"""
+    divergent_registers = "divergent_registers"
+    """registers moved by a number that is not allowed, or not by all threads of a warp group"""
+    remote_ended = "remote_ended"
+    """shared memory was read of a block of the cluster that may have ended"""
     forbidden_read = "forbidden_read"
     """an operand was read that must not be: C when beta is 0, A and B when alpha is 0"""
     forbidden_write = "forbidden_write"
@@ -44,6 +64,10 @@ class FaultKind(StrEnum):
     """two threads of the grid wrote one element of the output"""
     unwritten_workspace = "unwritten_workspace"
     """a part of a result was read, or added to, that no block had written"""
+    unsynchronised_read = "unsynchronised_read"
+    """a block read what another wrote in the same launch, without the arrivals that show it"""
+    mixed_atomic = "mixed_atomic"
+    """an element was accessed both atomically and otherwise in one launch"""
     crash = "crash"
     """the kernel accessed memory other than through a primitive, or divided by zero"""
     hang = "hang"
@@ -85,9 +109,11 @@ class AccessCount:
     Attributes:
         line: Of `Variant.source`, from 1.
         text: That line.
-        width_bytes: Bytes per lane: 4, 8 or 16.
-        requests: Accesses of warps in which a lane took part.
-        wavefronts: Passes through shared memory; 0 for global memory.
+        kind: A copy by cp.async counts as a global load and as a shared store. A cluster load goes
+            to another SM: it is no traffic of this one's banks.
+        width_bytes: Bytes per lane: 4, 8 or 16; of a bulk load those of its box.
+        requests: Accesses of warps in which a lane took part; of a bulk load the copies.
+        wavefronts: Passes through shared memory; 0 for global memory, cluster and bulk loads.
         conflicts: Wavefronts lost to bank conflicts.
         sectors: 32-byte sectors of global memory; 0 for shared memory.
     """

@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 from autotune.emulate import host
 from autotune.emulate.data import Data
 from autotune.errors import AutotuneError
-from autotune.types import LaunchPlan, Operand, Problem, Variant
+from autotune.types import LaunchPlan, Operand, Problem, TensorMap, Variant
 
 READ, WRITTEN, WORKSPACE, ZEROED = 1, 2, 4, 8
 _ROLES = {"in": READ, "out": WRITTEN, "inout": READ + WRITTEN}
 
-_THREAD_BITS, _LINE_BITS = 11, 16
 _WRITTEN = np.dtype(
-    [("element", "i8"), ("writer", "u8"), ("operand", "i4"), ("value", "f4")], align=True
-)
+    [
+        ("element", "i8"), ("block", "i8"), ("thread", "i4"), ("line", "i4"), ("operand", "i4"),
+        ("value", "f4"),
+    ]
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class Pattern:
     Attributes:
         access: Index into `ACCESS_KINDS`.
         words: Per lane.
-        offsets_bytes: Of the 32 lanes; -1 for one that takes no part.
+        offsets_bytes: Of the 32 lanes; -1 for one that takes no part. Of a bulk load the number of
+            sectors that a lane's copy reads.
     """
 
     access: int
@@ -53,8 +56,10 @@ class RawFault:
     space: int
     offset_bytes: int
     words: int
+    other_block: int
     other_thread: int
     other_line: int
+    detail: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ class Result:
         counts: Requests by pattern, for each (launch, block) that ended.
         unclean: Workspaces that every run must leave zero and this one did not, each with how many
             of its words are not zero.
+        is_dependent: Whether blocks met in atomics, so that their order matters.
         is_hung: Whether the time was over; the rest is empty then.
     """
 
@@ -89,6 +95,7 @@ class Result:
     counts: dict[tuple[int, int], dict[int, int]]
     written: Written
     unclean: Mapping[str, int] = field(default_factory=dict)
+    is_dependent: bool = False
     is_hung: bool = False
 
 
@@ -190,12 +197,37 @@ def _job(
         for argument in launch.arguments:
             if argument.kind in ("operand", "workspace"):
                 lines.append(f"p {names.index(argument.name)}")
+            elif argument.tensor_map:
+                lines.append(_map(argument.tensor_map, names))
             elif argument.kind == "float32":
                 lines.append(f"r {data.scalars[argument.name]!r}")
             else:
                 lines.append(f"i {argument.value}")
         lines.append(" ".join(map(str, (len(chosen), *chosen))))
     return "\n".join(lines) + "\n"
+
+
+def _map(of: TensorMap, names: Sequence[str]) -> str:
+    """An argument's line.
+
+    Raises:
+        AutotuneError: a swizzle of lines that the box does not have.
+    """
+    if of.swizzle_bytes and of.swizzle_bytes != of.box_columns * 4:
+        raise AutotuneError(
+            f"the box of {of.operand} is {of.box_columns * 4} bytes wide and swizzled by lines of "
+            f"{of.swizzle_bytes}; the emulator knows only boxes as wide as the lines"
+        )
+    fields = (
+        names.index(of.operand),
+        of.columns,
+        of.rows,
+        of.leading_dimension,
+        of.box_columns,
+        of.box_rows,
+        of.swizzle_bytes,
+    )
+    return " ".join(("t", *map(str, fields)))
 
 
 def _parsed(
@@ -212,30 +244,30 @@ def _parsed(
         word, *rest = line.split()
         numbers = [int(text) for text in rest]
         if word == "fault":
-            faults.append(RawFault(*numbers))
+            faults.append(RawFault(*numbers[:10], detail=tuple(numbers[10:])))
         elif word == "pattern":
             access, words, at, *offsets = numbers
             patterns.append(Pattern(access, words, at, tuple(offsets)))
-        else:
+        elif word == "block":
             launch, block, *pairs = numbers
             counts[launch, block] = dict(zip(pairs[::2], pairs[1::2], strict=True))
     operands = len(variant.problem.operands)
     unclean = {}
     for index, workspace in enumerate(variant.plan.workspaces, operands):
-        # A counter of 1 is the smallest number above 0 as a float, but not 0.
-        left = np.count_nonzero(rows["value"][rows["operand"] == index])
+        # Bits, since what lies there need not be floats.
+        left = np.count_nonzero(rows["value"][rows["operand"] == index].view("u4"))
         if workspace.is_zeroed and left:
             unclean[workspace.name] = int(left)
     written = _written(rows[rows["operand"] < operands])
-    return Result(tuple(faults), tuple(patterns), counts, written, unclean)
+    is_dependent = "dependent" in lines
+    return Result(tuple(faults), tuple(patterns), counts, written, unclean, is_dependent)
 
 
 def _written(rows: NDArray[np.void]) -> Written:
-    writer = rows["writer"].astype(np.int64)
     return Written(
         element=rows["element"],
         value=rows["value"],
-        block=writer >> (_THREAD_BITS + _LINE_BITS),
-        thread=(writer >> _LINE_BITS) & (2**_THREAD_BITS - 1),
-        line=writer & (2**_LINE_BITS - 1),
+        block=rows["block"],
+        thread=rows["thread"].astype(np.int64),
+        line=rows["line"].astype(np.int64),
     )

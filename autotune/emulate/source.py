@@ -13,13 +13,13 @@ from autotune.types import LaunchPlan, Variant
 SHARED_RESERVED_BYTES = 256 * 1024
 """More than any architecture gives a block; machine.h has the same number."""
 
-_DYNAMIC_SHARED = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) (\w+)\[\];")
+_DYNAMIC_SHARED = re.compile(r"extern __shared__ (?:__align__\((\d+)\) )?(\w+) (\w+)\[\];")
 
 # A loop keeps the turn it is in (`Loop` in host.h). The second `for` is the keyword again, since
-# a macro is not expanded within itself.
+# a macro is not expanded within itself; what follows the loop's head is the body of the `else`.
 _LOOP = (
     "#define for(...) for (emulate::Loop emulated; emulated.first();) "
-    "for (__VA_ARGS__, emulated.next())"
+    "for (__VA_ARGS__) if (emulated.next()) {} else"
 )
 
 
@@ -41,12 +41,14 @@ def host_source(variant: Variant) -> str:
             newlines = "\n" * primitive.count("\n")
             text = f'{before}#include "{twin}"{newlines}{after}'
     declaration = _DYNAMIC_SHARED.search(text)
+    if declaration is None and "__shared__" not in text:
+        declaration = _DYNAMIC_SHARED.search("extern __shared__ float none[];")
     if declaration is None:
         raise CompilerError(
             "the emulator does not find `extern __shared__ <type> <name>[];` in the kernel, so it "
             "cannot watch its shared memory; rendering and compiling still work"
         )
-    kind, name = declaration.groups()
+    alignment, kind, name = declaration.groups()
     text = text.replace("extern __shared__", "extern")
     lines = [
         '#include "host.h"',
@@ -54,8 +56,10 @@ def host_source(variant: Variant) -> str:
         '#line 1 "kernel.cu"',
         text,
         f"alignas(4096) {kind} {name}[{SHARED_RESERVED_BYTES} / sizeof({kind})];",
-        f'extern "C" void* emulate_shared() {{ return {name}; }}',
+        'extern "C" void* emulate_shared(long long* alignment)',
+        f"{{ *alignment = {alignment or 4}; return {name}; }}",
         _calls(variant.plan),
+        _clusters(text, variant.plan),
     ]
     return "\n".join(lines)
 
@@ -77,18 +81,44 @@ def _twins() -> dict[str, str]:
 
 def _calls(plan: LaunchPlan) -> str:
     """A function that makes the call of a launch, by its number."""
-    member = {"operand": "operand", "workspace": "operand", "float32": "real"}
+    member = {
+        "operand": "operand", "workspace": "operand", "tensor_map": "map", "float32": "real",
+    }  # fmt: skip
     cases = []
     for number, launch in enumerate(plan.launches):
         arguments = []
         for index, argument in enumerate(launch.arguments):
             value = f"a[{index}].{member.get(argument.kind, 'integer')}"
-            kinds = {"int32": f"(int) {value}", "workspace": f"emulate::Address{{{value}}}"}
+            kinds = {
+                "int32": f"(int) {value}",
+                "workspace": f"emulate::Address{{{value}}}",
+                "tensor_map": f"*{value}",
+            }
             arguments.append(kinds.get(argument.kind, value))
         cases.append(f"    case {number}: return {launch.entry}({', '.join(arguments)});")
     return "\n".join(
         [
             'extern "C" void emulate_call(int launch, const emulate::Argument* a)',
+            "{",
+            "    switch (launch) {",
+            *cases,
+            "    }",
+            "}",
+            "",
+        ]
+    )
+
+
+def _clusters(text: str, plan: LaunchPlan) -> str:
+    """A function that gives the sides of a launch's clusters, by its number."""
+    cases = []
+    for number, launch in enumerate(plan.launches):
+        found = re.search(rf"__cluster_dims__\(([^()]*)\)[^;{{}}]*\b{launch.entry}\(", text)
+        sides = found[1] if found else "1, 1, 1"
+        cases.append(f"    case {number}: *cluster = {{ {sides} }}; break;")
+    return "\n".join(
+        [
+            'extern "C" void emulate_cluster(int launch, emulate::Index* cluster)',
             "{",
             "    switch (launch) {",
             *cases,

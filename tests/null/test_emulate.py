@@ -218,8 +218,9 @@ def test_an_address_is_told_by_row_and_column() -> None:
 
 def raw(kind: FaultKind, **values: int) -> RawFault:
     fields = dict(
-        line=7, block=2, thread=33, space=-1, offset_bytes=64, words=4, other_thread=5, other_line=9
-    )
+        line=7, block=2, thread=33, space=-1, offset_bytes=64, words=4, other_block=2,
+        other_thread=5, other_line=9,
+    )  # fmt: skip
     return RawFault(kind=list(FaultKind).index(kind), **{**fields, **values})
 
 

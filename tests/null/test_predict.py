@@ -4,16 +4,15 @@ from math import inf
 
 import pytest
 
-from autotune import archs
+from autotune import archs, space
 from autotune.analysis import sgemm_work
 from autotune.analysis.predict import Constants, candidate, predict
 from autotune.analysis.roofline import roofline
 from autotune.analysis.work import Work
 from autotune.errors import InfeasibleError
 from autotune.problems.sgemm import Sgemm
-from autotune.types import Config
 
-SEED_V3 = Config(
+SEED_V3 = space.load().config(
     {
         "block_m": 128, "block_n": 128, "block_k": 8, "thread_m": 8, "thread_n": 8,
         "lanes_m": 2, "lane_map": "row", "fragment_split": "contiguous", "stages": 2,

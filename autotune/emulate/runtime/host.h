@@ -20,11 +20,25 @@ struct Address {
     operator T*() const { return static_cast<T*>(value); }
 };
 
+// What the copy engine knows of an operand: a matrix in rows, and the box that one copy brings.
+struct alignas(64) TensorMap {
+    float* origin;
+    long long columns, rows, row_stride;  // in elements
+    int box_columns, box_rows;
+    int swizzle_bytes;  // 0, 32, 64 or 128
+};
+
 // An argument of a launch; the launch knows which member counts.
 struct Argument {
     float* operand;
     long long integer;
     float real;
+    const TensorMap* map;
+};
+
+// In shared memory, as large as the device's; its state is kept elsewhere.
+struct alignas(8) Mbarrier {
+    unsigned long long opaque;
 };
 
 // Move `words` floats as one access that kernel line `line` makes. They do not return from a fault.
@@ -38,8 +52,31 @@ void store_workspace(float* address, int words, const float* values, int line);
 void add_global(float* address, int words, const float* values, int line);
 // One arrival at a counter that returns to 0 after `last`; gives what it was.
 unsigned count_arrival(unsigned* counter, unsigned last, int line);
-// Returns when every thread of the block has arrived.
+// The same place in the shared memory of block `rank` of the cluster.
+void load_cluster(const float* address, int rank, int words, float* values, int line);
+
+// Copies that run by themselves: started, put together to a group, and waited for but the newest
+// `pending` groups. Where the source is not inside the operand, zeros are written.
+void copy_async(float* shared, const float* global, int words, bool inside, int line);
+void commit_async();
+void wait_async(int pending, int line);
+
+// Return when every thread of the block, the warp or the cluster has arrived.
 void barrier(int line);
+void warp_barrier(int line);
+void cluster_barrier(int line);
+
+// Barriers in shared memory, and the copies that complete them.
+void barrier_init(Mbarrier* barrier, int arrivals, int line);
+void fence_barrier_init();
+void barrier_expect(Mbarrier* barrier, int bytes, int line);
+void barrier_arrive(Mbarrier* barrier, int line);
+void barrier_wait(Mbarrier* barrier, int parity, int line);
+void fence_async();
+void bulk_load(float* shared, const TensorMap& map, int x, int y, Mbarrier* barrier, int line);
+
+// The thread wants `count` registers from now on.
+void change_registers(int count, int line);
 
 // Keeps `path` while a loop runs, so that the lanes of a warp meet again at the same turn of the
 // same loop, as they do on the device, even after some of them left an inner loop early.
@@ -47,8 +84,9 @@ class Loop {
 public:
     Loop() : outer(path) { path = turn(); }
     ~Loop() { path = outer; }
-    bool first() { return count == 0 && !entered && (entered = true); }
-    void next() { ++count; path = turn(); }
+    bool first() { return !entered && (entered = true); }
+    // At the beginning of a turn; false.
+    bool next() { ++count; path = turn(); return false; }
 
 private:
     unsigned long long turn() const { return (outer + count + 1) * 0x9E3779B97F4A7C15ull; }
@@ -76,5 +114,7 @@ constexpr T max(T a, T b) { return a < b ? b : a; }
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))

@@ -1,13 +1,15 @@
 // emulator KERNEL.so WRITTEN < job > result: runs blocks of a plan's launches.
 //
 // run.py writes the job and reads the result. WRITTEN receives, for every element that was written,
-// operand, element, value and writer.
+// operand, element, value and who wrote it last.
 
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <dlfcn.h>
 #include <sys/mman.h>
+#include <unordered_set>
 
 #include "machine.h"
 
@@ -54,8 +56,7 @@ Operand read_operand()
     if (operand.role & WRITTEN) {
         const int64_t span = (operand.batch - 1) * operand.batch_stride
                              + (operand.rows - 1) * operand.leading_dimension + operand.columns;
-        operand.values = sparse<float>(span);
-        operand.writers = sparse<uint64_t>(span);
+        operand.elements = sparse<Element>(span);
     }
     return operand;
 }
@@ -68,6 +69,26 @@ Index read_index()
     return index;
 }
 
+float* read_origin()
+{
+    const int operand = int(number());
+    return reinterpret_cast<float*>(base_of(operand)
+                                    + uintptr_t(machine.operands[operand].offset_bytes));
+}
+
+const TensorMap* read_map()
+{
+    static std::deque<TensorMap> maps;
+    TensorMap map = {};
+    map.origin = read_origin();
+    for (long long* field : {&map.columns, &map.rows, &map.row_stride})
+        *field = number();
+    for (int* field : {&map.box_columns, &map.box_rows, &map.swizzle_bytes})
+        *field = int(number());
+    maps.push_back(map);
+    return &maps.back();
+}
+
 Argument read_argument()
 {
     Argument argument = {};
@@ -75,9 +96,9 @@ Argument read_argument()
     if (scanf(" %c", &kind) != 1)
         fail("the job ends early");
     if (kind == 'p') {
-        const int operand = int(number());
-        argument.operand = reinterpret_cast<float*>(
-            base_of(operand) + uintptr_t(machine.operands[operand].offset_bytes));
+        argument.operand = read_origin();
+    } else if (kind == 't') {
+        argument.map = read_map();
     } else if (kind == 'i') {
         argument.integer = number();
     } else if (scanf("%f", &argument.real) != 1) {
@@ -93,12 +114,13 @@ void write_elements(const char* path)
         fail("cannot write the results");
     for (auto [index, element] : machine.written) {
         const Operand& operand = machine.operands[index];
+        const Element& written = operand.elements[element];
         const struct {
-            int64_t element;
-            uint64_t writer;
-            int32_t operand;
+            int64_t element, block;
+            int32_t thread, line, operand;
             float value;
-        } row = {element, operand.writers[element] - 1, index, operand.values[element]};
+        } row = {element, written.writer.block, int32_t(written.writer.thread),
+                 int32_t(written.writer.line), index, written.value};
         if (fwrite(&row, sizeof row, 1, file) != 1)
             fail("cannot write the results");
     }
@@ -108,10 +130,26 @@ void write_elements(const char* path)
 
 void print_faults()
 {
-    for (const Fault& fault : machine.faults)
-        printf("fault %d %d %" PRId64 " %d %d %" PRId64 " %d %d %d\n", int(fault.kind), fault.line,
-               fault.block, fault.thread, fault.space, fault.offset_bytes, fault.words,
-               fault.other_thread, fault.other_line);
+    for (const Fault& fault : machine.faults) {
+        printf("fault %d %d %" PRId64 " %d %d %" PRId64 " %d %" PRId64 " %d %d", int(fault.kind),
+               fault.line, fault.block, fault.thread, fault.space, fault.offset_bytes, fault.words,
+               fault.other_block, fault.other_thread, fault.other_line);
+        for (const int64_t number : fault.detail)
+            printf(" %" PRId64, number);
+        printf("\n");
+    }
+}
+
+// The blocks of the cluster that a block is in, by rank.
+std::vector<int64_t> cluster_of(int64_t block, const Index& grid, const Index& cluster)
+{
+    const int64_t x = block % grid.x, y = block / grid.x % grid.y, z = block / grid.x / grid.y;
+    std::vector<int64_t> blocks;
+    for (int64_t k = z - z % cluster.z; k < z - z % cluster.z + cluster.z; ++k)
+        for (int64_t j = y - y % cluster.y; j < y - y % cluster.y + cluster.y; ++j)
+            for (int64_t i = x - x % cluster.x; i < x - x % cluster.x + cluster.x; ++i)
+                blocks.push_back((k * grid.y + j) * grid.x + i);
+    return blocks;
 }
 
 }  // namespace
@@ -122,12 +160,13 @@ int main(int, char** arguments)
     if (!kernel)
         fail(dlerror());
     auto call = reinterpret_cast<Call>(dlsym(kernel, "emulate_call"));
-    auto shared = reinterpret_cast<char* (*)()>(dlsym(kernel, "emulate_shared"));
-    if (!call || !shared)
+    auto shared = reinterpret_cast<char* (*)(int64_t*)>(dlsym(kernel, "emulate_shared"));
+    auto cluster = reinterpret_cast<void (*)(int, Index*)>(dlsym(kernel, "emulate_cluster"));
+    if (!call || !shared || !cluster)
         fail("the kernel lacks its entry points");
-    machine.shared_base = shared();
+    machine.shared_base = shared(&machine.shared_alignment);
     // What lies in shared memory is kept elsewhere; an access that passes by the primitives crashes.
-    mprotect(shared(), SHARED_RESERVED_BYTES, PROT_NONE);
+    mprotect(const_cast<char*>(machine.shared_base), SHARED_RESERVED_BYTES, PROT_NONE);
 
     for (int64_t left = number(); left > 0; --left)
         machine.operands.push_back(read_operand());
@@ -136,17 +175,29 @@ int main(int, char** arguments)
         Launch launch;
         launch.grid = read_index();
         launch.block = read_index();
+        cluster(index, &launch.cluster);
         launch.shared_bytes = number();
-        for (int64_t left = number(); left > 0; --left)
+        for (int64_t left = number(); left > 0; --left) {
             launch.arguments.push_back(read_argument());
+            launch.has_maps |= launch.arguments.back().map != nullptr;
+        }
+        machine.launch = index + 1;
+        begin_launch();
+        std::unordered_set<int64_t> done;
         for (int64_t left = number(); left > 0; --left) {
             const int64_t block = number();
-            if (machine.faults.size() >= FAULT_LIMIT)
+            if (machine.faults.size() >= FAULT_LIMIT || done.count(block))
                 continue;
-            if (run_block(call, index, launch, block))
-                print_counts(index, block);
+            const std::vector<int64_t> team = cluster_of(block, launch.grid, launch.cluster);
+            if (team.size() > 1)
+                done.insert(team.begin(), team.end());
+            if (run_team(call, index, launch, team))
+                for (size_t rank = 0; rank < team.size(); ++rank)
+                    print_counts(index, int(rank), team[rank]);
         }
     }
+    if (machine.is_dependent)
+        printf("dependent\n");
     print_patterns();
     print_faults();
     write_elements(arguments[2]);

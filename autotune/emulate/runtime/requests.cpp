@@ -1,8 +1,8 @@
 // Puts the accesses of a warp's lanes together to requests, and counts equal ones.
 //
-// Lanes run one after another. The first lane leaves a list of what it accessed since the last
-// barrier; each further lane finds its place in it by source line, kind, width and the turns of the
-// loops around it. A request's cost depends only on where lanes access relative to one another, so
+// Lanes run one after another. The first lane leaves a list of what it accessed since the warp's
+// lanes last stood at one place; each further lane finds its place in it by source line, kind, width
+// and the turns of the loops around it. A request's cost depends only on where lanes access relative to one another, so
 // equal patterns are counted, and Python applies its rules once to each.
 
 #include <algorithm>
@@ -16,7 +16,6 @@ namespace emulate {
 
 namespace {
 
-constexpr int LANES = 32;
 constexpr int64_t SECTOR_BYTES = 32;
 constexpr uint32_t INACTIVE = 0xffffffff;
 
@@ -46,13 +45,19 @@ struct Hash {
     }
 };
 
-std::vector<Request> requests;
-size_t cursor;  // where the lane's next access is expected
+struct Warp {
+    std::vector<Request> requests;
+    size_t cursors[LANES];  // where a lane's next access is expected
+};
+
+int warps_of_block;
+std::vector<Warp> warps;  // of the team
 std::unordered_map<Pattern, size_t, Hash> numbers;
 std::vector<Pattern> patterns;
-std::vector<uint64_t> counts;  // of the block that runs, by pattern
+std::vector<std::vector<uint64_t>> counts;  // by rank and pattern
 
-size_t find(Access access, int words, int line, uint32_t bit)
+size_t find(std::vector<Request>& requests, size_t cursor, Access access, int words, int line,
+            uint32_t bit)
 {
     auto fits = [&](const Request& request) {
         return request.line == line && request.path == path && request.access == access
@@ -70,21 +75,28 @@ size_t find(Access access, int words, int line, uint32_t bit)
 
 }  // namespace
 
+void begin_requests(int ranks, int number)
+{
+    warps_of_block = number;
+    warps.assign(size_t(ranks * number), {});
+    counts.assign(size_t(ranks), {});
+}
+
 void record(Access access, int words, int line, int64_t offset_bytes)
 {
     machine.last_line = line;
+    Warp& warp = warps[machine.rank * warps_of_block + machine.thread / LANES];
     const int lane = machine.thread % LANES;
-    const size_t i = find(access, words, line, 1u << lane);
-    requests[i].lanes |= 1u << lane;
-    requests[i].offsets[lane] = offset_bytes;
-    cursor = i + 1;
+    const size_t i = find(warp.requests, warp.cursors[lane], access, words, line, 1u << lane);
+    warp.requests[i].lanes |= 1u << lane;
+    warp.requests[i].offsets[lane] = offset_bytes;
+    warp.cursors[lane] = i + 1;
 }
 
-void begin_lane() { cursor = 0; }
-
-void end_warp()
+void end_requests(int rank, int number)
 {
-    for (const Request& request : requests) {
+    Warp& warp = warps[rank * warps_of_block + number];
+    for (const Request& request : warp.requests) {
         Pattern pattern;
         memset(&pattern, 0, sizeof pattern);
         pattern.access = request.access;
@@ -95,8 +107,12 @@ void end_warp()
             if (request.lanes >> lane & 1)
                 least = std::min(least, request.offsets[lane]);
         // Banks are alike, so a request may be moved by any distance; sectors by whole ones.
-        if (request.access >= Access::load_global)
+        if (request.access == Access::load_global || request.access == Access::store_global
+            || request.access == Access::add_global)
             least -= least % SECTOR_BYTES;
+        // The sectors of a bulk copy are no place.
+        if (request.access == Access::load_bulk)
+            least = 0;
         for (int lane = 0; lane < LANES; ++lane) {
             // Farther apart than 4 GiB: another sector all the same.
             const int64_t offset = request.offsets[lane] - least;
@@ -104,23 +120,22 @@ void end_warp()
                 ? uint32_t(offset < INACTIVE ? offset : offset % (int64_t(1) << 31)) : INACTIVE;
         }
         auto [entry, is_new] = numbers.try_emplace(pattern, patterns.size());
-        if (is_new) {
+        if (is_new)
             patterns.push_back(pattern);
-            counts.push_back(0);
-        }
-        ++counts[entry->second];
+        counts[rank].resize(patterns.size());
+        ++counts[rank][entry->second];
     }
-    requests.clear();
+    warp.requests.clear();
+    std::fill(warp.cursors, warp.cursors + LANES, 0);
 }
 
-void print_counts(int launch, int64_t block)
+void print_counts(int launch, int rank, int64_t block)
 {
     printf("block %d %lld", launch, static_cast<long long>(block));
-    for (size_t i = 0; i < counts.size(); ++i)
-        if (counts[i])
-            printf(" %zu %llu", i, static_cast<unsigned long long>(counts[i]));
+    for (size_t i = 0; i < counts[rank].size(); ++i)
+        if (counts[rank][i])
+            printf(" %zu %llu", i, static_cast<unsigned long long>(counts[rank][i]));
     printf("\n");
-    std::fill(counts.begin(), counts.end(), 0);
 }
 
 void print_patterns()
