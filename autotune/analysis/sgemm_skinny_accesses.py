@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autotune.analysis.access import Access, Kind
+from autotune.analysis.access import Access, Kind, total
 from autotune.analysis.global_memory import sectors
 from autotune.analysis.sgemm_skinny_work import Shape
 from autotune.analysis.shared_memory import LANES, wavefronts
@@ -26,10 +26,16 @@ def accesses(problem: Sgemm, config: Config) -> list[Access]:
         layout.load(),
         layout.sums("shared store"),
         layout.sums("shared load"),
-        layout.result("global store"),
     ]
+    stores, loads = [layout.result("global store")], []
     if not problem.beta_zero:
-        found.append(layout.result("global load"))
+        loads.append(layout.result("global load"))
+    if layout.shape.split_k > 1:
+        stores.append(layout.parts("global store"))
+        loads.append(layout.parts("global load"))
+        if layout.shape.is_last_mode:
+            found.append(layout.arrivals())
+    found += [total("c", accesses[0].kind, accesses) for accesses in (stores, loads) if accesses]
     return found
 
 
@@ -41,6 +47,7 @@ class _Layout:
         self.shape = shape
         self.x, self.y = ("b", "a") if shape.short_is_m else ("a", "b")
         self.blocks = -(-shape.long // shape.block_long) * problem.batch
+        """that do not share a part of C"""
         self.chunks = -(-problem.k // shape.chunk)
 
     def stream(self) -> Access:
@@ -63,7 +70,7 @@ class _Layout:
     def store(self) -> Access:
         """The same into shared memory; after the last chunk zeros."""
         places = [line * self.shape.pitch + step for line, step in self.pieces()]
-        count = self.blocks * (self.chunks + 1)
+        count = self.blocks * (self.chunks + self.shape.split_k)
         return self.access(
             self.y, "shared store", self.shape.vector_y, self.requests(places, count)
         )
@@ -77,16 +84,26 @@ class _Layout:
         return self.access(self.y, "shared load", shape.vector_k, [(words, requests)])
 
     def sums(self, kind: Kind) -> Access:
-        """The sums of a slice: what warps put together, and what threads add up."""
+        """The sums of slices, written and read."""
         shape = self.shape
+        blocks = self.blocks * shape.split_k
+        # Whether a block is the last of a part of C is said by one thread to all.
+        is_asked = shape.split_k > 1 and shape.is_last_mode
         if kind == "shared load":
             places = [column * shape.row_c + line for line, column in self.items()]
-            return self.access("c", kind, 1, self.requests(places, self.blocks * shape.slices))
-        warps = self.blocks * shape.warps
+            requests = self.requests(places, blocks * shape.slices)
+            requests += [([0] * LANES, blocks * shape.warps)] * is_asked
+            return self.access("c", kind, 1, requests)
+        said = [self.access("c", kind, 1, [([0], blocks)])] * is_asked
+        return total("c", kind, [self.collected(blocks * shape.warps), *said])
+
+    def collected(self, warps: int) -> Access:
+        """What warps put together."""
+        shape = self.shape
         if not shape.x_along_k:
             words = [shape.vector_x * lane for lane in range(LANES)]
             return self.access(
-                "c", kind, shape.vector_x, [(words, warps * shape.short * shape.strips)]
+                "c", "shared store", shape.vector_x, [(words, warps * shape.short * shape.strips)]
             )
         numbers, spare, before = [0] * LANES, 0, shape.sums
         for distance, left in zip((16, 8, 4, 2, 1), shape.halvings, strict=True):
@@ -105,7 +122,7 @@ class _Layout:
             )
             for index in range(before)
         ]
-        return self.access("c", kind, 1, requests)
+        return self.access("c", "shared store", 1, requests)
 
     def place(self, number: int) -> int:
         """Of a sum of a warp's rows."""
@@ -120,6 +137,15 @@ class _Layout:
             for line, column in self.items()
         ]
         return self.access("c", kind, 1, self.requests(places, self.blocks))
+
+    def parts(self, kind: Kind) -> Access:
+        """What blocks that split k leave for one another."""
+        places = range(self.shape.short * self.shape.block_long)
+        return self.access("c", kind, 1, self.requests(places, self.blocks * self.shape.split_k))
+
+    def arrivals(self) -> Access:
+        """Of blocks, to find the last one."""
+        return self.access("c", "global add", 1, [([0], self.blocks * self.shape.split_k)])
 
     def pieces(self) -> list[tuple[int, int]]:
         """Line and step of each piece of the short operand, in the order of threads."""

@@ -29,6 +29,7 @@ _RESULT_SLOTS = 8
 """Place, address and scaling of one element of C."""
 _OTHER_REGISTERS = 36
 _LINE_BYTES = 128
+_NUMBERS = ("vector_x", "strips", "ahead", "warps_long", "slices", "chunk", "split_k")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,8 @@ class Shape:
     warps_long: int
     slices: int
     chunk: int
+    split_k: int
+    is_last_mode: bool
 
     @classmethod
     def of(cls, problem: Sgemm, config: Config) -> Shape:
@@ -62,10 +65,8 @@ class Shape:
             x_along_k=x_along_k,
             y_along_k=y_along_k,
             vector_y=int(limit) if y_along_k else 1,
-            **{
-                name: int(config[name])
-                for name in ("vector_x", "strips", "ahead", "warps_long", "slices", "chunk")
-            },
+            is_last_mode=config["split_k_mode"] == "last",
+            **{name: int(config[name]) for name in _NUMBERS},
         )
 
     @property
@@ -138,6 +139,7 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
     """Counts the work of a config; see `sgemm_work.work`."""
     shape = Shape.of(problem, config)
     warps, vector = shape.warps, shape.vector_x
+    split = shape.split_k
     chunks = -(-problem.k // shape.chunk)
     turns = shape.chunk // (shape.slices * shape.group)
     loads = shape.ahead * shape.strips
@@ -148,12 +150,13 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
     slots = reads + loads * (1 + _LOAD_SLOTS + -(-vector // 2)) + _LOOP_SLOTS
     slots += (shape.passes_y * (2 + _COPY_SLOTS) + _CHUNK_SLOTS) / turns
 
-    block_bytes = FLOAT_BYTES * problem.k * shape.block_long
-    short_bytes = FLOAT_BYTES * problem.k * shape.short
+    block_bytes = FLOAT_BYTES * problem.k * shape.block_long // split
+    short_bytes = FLOAT_BYTES * problem.k * shape.short // split
     turn_steps = shape.slices * shape.group
     items = shape.short * shape.block_long
-    c_passes = 1 if problem.beta_zero else 2
-    edge_slots = items / (LANES * warps) * (_RESULT_SLOTS + shape.slices) * c_passes
+    # C written once, or also read; a part of split k is written once and read once.
+    passes = 2 if split > 1 else 1 if problem.beta_zero else 2
+    edge_slots = items / (LANES * warps) * (_RESULT_SLOTS + shape.slices) * passes
     edge_slots += shape.sums / (1 if shape.x_along_k else vector)
     if shape.x_along_k:
         edge_slots += _REDUCE_SLOTS * sum(shape.halvings)
@@ -161,12 +164,12 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
     bound = register_bound(warps * int(config["min_blocks"]))
     tiles = -(-shape.long // shape.block_long)
     return Work(
-        blocks=tiles * problem.batch,
+        blocks=tiles * problem.batch * split,
         threads=LANES * warps,
         registers=min(needed, bound) if registers is None else registers,
         spilled=max(0, needed - bound) if registers is None or registers >= bound else 0,
         shared_bytes=FLOAT_BYTES * shape.short * max(2 * shape.pitch, shape.slices * shape.row_c),
-        iterations=chunks * turns,
+        iterations=-(-chunks // split) * turns,
         # A turn's loads start as the turn before ends.
         prefetch=0,
         barriers=0,
@@ -177,13 +180,14 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
         load_bytes=FLOAT_BYTES * turn_steps * (shape.block_long + shape.short),
         load_lines=FLOAT_BYTES * turn_steps * (shape.block_long + shape.short) / _LINE_BYTES,
         edge_slots=edge_slots,
-        edge_bytes=FLOAT_BYTES * items * c_passes,
-        edge_lines=FLOAT_BYTES * items * c_passes / SECTOR_BYTES,
-        edge_dram_bytes=FLOAT_BYTES * items * c_passes,
+        edge_bytes=FLOAT_BYTES * items * passes,
+        edge_lines=FLOAT_BYTES * items * passes / SECTOR_BYTES,
+        edge_dram_bytes=FLOAT_BYTES * items * passes,
         dram_bytes=problem.bytes_min,
         tile_rows=1 if shape.short_is_m else tiles,
         tile_columns=tiles if shape.short_is_m else 1,
         group_rows=1,
         row_bytes=short_bytes if shape.short_is_m else block_bytes,
         column_bytes=block_bytes if shape.short_is_m else short_bytes,
+        launches=2 if split > 1 and not shape.is_last_mode else 1,
     )

@@ -45,6 +45,7 @@ class Work:
         tile_rows, tile_columns: Of a matrix of tiles, one block each; `blocks` is a multiple.
         group_rows: Rows of tiles that are walked together, column by column.
         row_bytes, column_bytes: Of the operands that a row and a column of tiles share.
+        launches: One, or more where others follow that only bring results together.
     """
 
     blocks: int
@@ -71,6 +72,7 @@ class Work:
     group_rows: int
     row_bytes: int
     column_bytes: int
+    launches: int = 1
 
     @property
     def warps(self) -> int:
