@@ -61,15 +61,13 @@ class _Layout:
         """The short operand on its way to shared memory."""
         leading = self.problem.lda if self.y == "a" else self.problem.ldb
         count = self.blocks * self.chunks
-        if self.shape.y_along_k:
-            places = [line * leading + step for line, step in self.pieces()]
-        else:
-            places = [step * leading + line for line, step in self.pieces()]
+        along_line, along_k = (leading, 1) if self.shape.y_along_k else (1, leading)
+        places = [p and p[0] * along_line + p[1] * along_k for p in self.pieces()]
         return self.access(self.y, "global load", self.shape.vector_y, self.requests(places, count))
 
     def store(self) -> Access:
         """The same into shared memory; after the last chunk zeros."""
-        places = [line * self.shape.pitch + step for line, step in self.pieces()]
+        places = [p and p[0] * self.shape.pitch + p[1] for p in self.pieces()]
         count = self.blocks * (self.chunks + self.shape.split_k)
         return self.access(
             self.y, "shared store", self.shape.vector_y, self.requests(places, count)
@@ -147,13 +145,14 @@ class _Layout:
         """Of blocks, to find the last one."""
         return self.access("c", "global add", 1, [([0], self.blocks * self.shape.split_k)])
 
-    def pieces(self) -> list[tuple[int, int]]:
+    def pieces(self) -> list[tuple[int, int] | None]:
         """Line and step of each piece of the short operand, in the order of threads."""
         shape = self.shape
+        steps = range(0, shape.chunk, shape.vector_y)
         if shape.y_along_k:
-            steps = range(0, shape.chunk, shape.vector_y)
             return [(line, step) for line in range(shape.short) for step in steps]
-        return [(line, step) for step in range(shape.chunk) for line in range(shape.short)]
+        lines = range(shape.lines_y)
+        return [(line, step) if line < shape.short else None for step in steps for line in lines]
 
     def items(self) -> list[tuple[int, int]]:
         """Place along the long and the short side of each element of C, in the order of threads."""
@@ -163,7 +162,9 @@ class _Layout:
         return [(line, column) for line in long for column in short]
 
     @staticmethod
-    def requests(places: Sequence[int], count: int) -> list[tuple[Sequence[int | None], int]]:
+    def requests(
+        places: Sequence[int | None], count: int
+    ) -> list[tuple[Sequence[int | None], int]]:
         """The accesses of warps of 32 threads each, each so many times."""
         return [(places[first : first + LANES], count) for first in range(0, len(places), LANES)]
 

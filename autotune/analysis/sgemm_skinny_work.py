@@ -27,7 +27,8 @@ _REDUCE_SLOTS = 4
 """Of two values that lanes exchange: two choices, the exchange, the sum."""
 _RESULT_SLOTS = 8
 """Place, address and scaling of one element of C."""
-_OTHER_REGISTERS = 36
+_OTHER_REGISTERS = 44
+"""Addresses, counters, and what the compiler loads early; the median of 110 binaries."""
 _LINE_BYTES = 128
 _NUMBERS = ("vector_x", "strips", "ahead", "warps_long", "slices", "chunk", "split_k")
 
@@ -115,9 +116,14 @@ class Shape:
         return self.block_long if self.short_is_m else self.block_long + 4
 
     @property
+    def lines_y(self) -> int:
+        """Lines of the short operand that threads are dealt to."""
+        return self.short if self.y_along_k else 1 << (self.short - 1).bit_length()
+
+    @property
     def passes_y(self) -> int:
         """Loads of the short operand that a thread makes for a chunk."""
-        return -(-self.short * self.chunk // (LANES * self.warps * self.vector_y))
+        return -(-self.lines_y * self.chunk // (LANES * self.warps * self.vector_y))
 
     @property
     def sums(self) -> int:
