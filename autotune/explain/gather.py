@@ -225,7 +225,7 @@ def _traffic(variant: Variant, parts: _Parts) -> Traffic | None:
     try:
         report = emulate(variant, blocks="sample", timeout_s=_EMULATION_SECONDS)
         if not report.faults:
-            return Traffic(source="emulator", accesses=_by_operand(report))
+            return Traffic(source="emulator", accesses=by_operand(report))
         reason = f"the emulator finds a fault: {report.faults[0].message}"
     except AutotuneError as error:
         reason = str(error)
@@ -237,7 +237,7 @@ def _traffic(variant: Variant, parts: _Parts) -> Traffic | None:
     return None
 
 
-def _by_operand(report: Report) -> tuple[Access, ...]:
+def by_operand(report: Report) -> tuple[Access, ...]:
     """Lines of the source added up by operand and kind of access."""
     groups: defaultdict[tuple[str, Kind], list[Access]] = defaultdict(list)
     for counted in report.accesses:
