@@ -35,6 +35,7 @@ def search(
     trials: int | None = None,
     seconds: float | None = None,
     patience: int | None = None,
+    total_seconds: float | None = None,
     kernel: str = problems.DEFAULT,
     options: Mapping[str, Any] | None = None,
     **settings: Any,
@@ -53,6 +54,7 @@ def search(
         trials: Configs to try for each shape, those of earlier runs included.
         seconds: Wall time for each shape.
         patience: Trials in a row that bring nothing better.
+        total_seconds: Wall time for all shapes together, in place of `seconds`.
         kernel: Kernel family of the shapes that are texts.
         options: Further fields of their problems, for example `{"layout": "tn"}`.
         **settings: `seed`, `sampler`, `store`, `compiler`, `door`, `cold`, `family_space`, `jobs`
@@ -83,6 +85,7 @@ def search(
         arch=None if arch in (None, "native") else archs.parse(arch),
         device_name=device,
         budget=Budget(trials=trials, seconds=seconds, patience=patience),
+        total_seconds=total_seconds,
         effort_name=effort,
         **settings,
     )

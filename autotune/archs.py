@@ -76,9 +76,9 @@ class Architecture:
 
     @property
     def target(self) -> str:
-        """What the compilers call it: with the instructions that only this chip has, which on
-        sm_90 move registers between warps."""
-        return "sm_90a" if self.number == 90 else f"sm_{self.number}"
+        """What the compilers call it: from sm_90 on with the instructions that only this chip has,
+        which move registers between warps."""
+        return f"sm_{self.number}a" if self.number >= 90 else f"sm_{self.number}"
 
 
 def _architecture(

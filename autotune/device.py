@@ -148,6 +148,14 @@ class Monitor:
             throttle_reasons=None if reasons is None else reason_names(reasons),
         )
 
+    def energy_j(self) -> float | None:
+        """What the device has used since its driver was loaded, in J; renewed some ten times a
+        second. None where it does not count."""
+        if self._nvml is None or self._handle is None:
+            return None
+        energy_mj = _ask(self._nvml.nvmlDeviceGetTotalEnergyConsumption, self._handle)
+        return None if energy_mj is None else energy_mj / 1000
+
 
 def reason_names(bits: int) -> str:
     """Names of what holds the clocks back, comma-separated; empty when nothing does."""

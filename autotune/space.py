@@ -108,8 +108,12 @@ class Space:
     derived: tuple[Derived, ...]
     constraints: tuple[Constraint, ...]
     presets: Mapping[str, Config]
+    whys: Mapping[str, str]
+    """what is learned from a preset, for those that say so"""
     starts: tuple[str, ...]
     """presets that a search begins with"""
+    ladder: tuple[str, ...]
+    """presets that lead from a simple kernel to a fast one, each with a why"""
     adaptable: tuple[str, ...]
     """parameters that may take an earlier value to make a preset fit a problem; the last named
     gives way first"""

@@ -59,7 +59,7 @@ class Reader:
     def space(self) -> Space:
         table = self.table_of(
             self.table, "the file", ["kernel", "parameters", "launches"],
-            "derived constraints presets starts adaptable workspaces nondeterministic tile",
+            "derived constraints presets starts ladder adaptable workspaces nondeterministic tile",
         )  # fmt: skip
         parameters = tuple(self.parameter(n, e) for n, e in table["parameters"].items())
         if not parameters:
@@ -95,15 +95,21 @@ class Reader:
             derived=derived,
             constraints=constraints,
             presets={},
+            whys=self.whys(table.get("presets", {})),
             starts=tuple(table.get("starts", [])),
+            ladder=tuple(table.get("ladder", [])),
             adaptable=tuple(table.get("adaptable", [])),
             rules=rules,
             methods=described,
         )
         presets = self.presets(space, table.get("presets", {}))
-        for name in space.starts:
-            if name not in presets:
-                raise self.fail(f"starts names {name!r}, which is not a preset")
+        for list_name, names in (("starts", space.starts), ("ladder", space.ladder)):
+            for name in names:
+                if name not in presets:
+                    raise self.fail(f"{list_name} names {name!r}, which is not a preset")
+        for name in space.ladder:
+            if name not in space.whys:
+                raise self.fail(f"presets.{name} is a step of the ladder and lacks its why")
         for name in space.adaptable:
             if name not in {parameter.name for parameter in parameters}:
                 raise self.fail(f"adaptable names {name!r}, which is not a parameter")
@@ -229,7 +235,7 @@ class Reader:
     def presets(self, space: Space, entries: Mapping[str, Any]) -> dict[str, Config]:
         presets: dict[str, Config] = {}
         for name, entry in entries.items():
-            values = dict(entry)
+            values = {key: value for key, value in entry.items() if key != "why"}
             base: Mapping[str, Scalar] = {}
             if (base_name := values.pop("base", None)) is not None:
                 if base_name not in presets:
@@ -240,6 +246,16 @@ class Reader:
             except InfeasibleError as error:
                 raise self.fail(f"presets.{name}: {error}") from None
         return presets
+
+    def whys(self, entries: Mapping[str, Any]) -> dict[str, str]:
+        whys: dict[str, str] = {}
+        for name, entry in entries.items():
+            if (why := entry.get("why")) is None:
+                continue
+            if not isinstance(why, str) or not why:
+                raise self.fail(f"presets.{name}: its why must be a text, got {why!r}")
+            whys[name] = why
+        return whys
 
     def method(
         self,

@@ -1,8 +1,9 @@
-"""The tables of README and docs, made from recorded results; `--write` puts them where they belong.
+"""The tables and plots of README and docs, made from recorded results.
 
     python benchmarks/tables.py --write
 
-A table stands between `<!-- table NAME -->` and `<!-- end of table -->`; a test compares.
+A table stands between `<!-- table NAME -->` and `<!-- end of table -->`; a test compares. `--write`
+also draws the plots of docs/plots/. What has not been recorded yet is left out.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from autotune.report import plots
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+PLOTS = ROOT / "docs" / "plots"
+SUITE, LADDER, PEERS = "suite_h200.json", "ladder_h200.json", "peers_h200.json"
 
 
 def _load(name: str) -> dict[str, Any]:
@@ -103,6 +108,129 @@ def occupancy() -> str:
     return "\n".join([*lines, "", _origin("occupancy.py", [results["provenance"]])])
 
 
+def suite() -> str:
+    """Every problem of the suite beside cuBLAS: times in us, rates in TFLOP/s, GFLOP/s per watt."""
+    results = _load(SUITE)
+    lines = [
+        "| class | problem | us | TFLOP/s | % of peak | % of bandwidth | cuBLAS, us "
+        "| cuBLAS / ours | GFLOP/s/W | cuBLAS' |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in results["rows"]:
+        cells = [
+            row["class"].replace(",", ", "),
+            _problem(row),
+            _number(row["median_ns"], 1, 1e-3),
+            _number(row["tflops"], 1),
+            _number(row["percent_of_peak"], 0),
+            _number(row["percent_of_bandwidth"], 0),
+            _number(row["vendor_ns"], 1, 1e-3),
+            _number(row["ratio"], 3),
+            _number(row["gflops_per_watt"], 0),
+            _number(row["vendor_gflops_per_watt"], 0),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", _origin("suite.py", [results["provenance"]])])
+
+
+def suite_classes() -> str:
+    """What the suite comes to: geometric means of cuBLAS' time over ours."""
+    results = _load(SUITE)
+    lines = [
+        "| class | problems | without a time | cuBLAS / ours | ahead | least | of |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for each in results["summary"]:
+        share = each["share_ahead"]
+        cells = [
+            each["name"],
+            str(each["problems"]),
+            str(each["failed"]),
+            _number(each["mean_ratio"], 3),
+            "-" if share is None else f"{share:.0%}",
+            _number(each["worst_ratio"], 3),
+            each["worst"].partition("/")[2] or "-",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", _origin("suite.py", [results["provenance"]])])
+
+
+def ladder() -> str:
+    """The ladder: what each step changes, and what that gains."""
+    results = _load(LADDER)
+    lines = [
+        "| step | changes | TFLOP/s | gain | % of cuBLAS | limited by | why |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for each in results["steps"]:
+        cells = [
+            f"`{each['step']}`",
+            each["changes"] or "-",
+            _number(each["tflops"], 1),
+            _number(each["gain"], 3),
+            _number(each["percent_of_vendor"], 1),
+            each["limiter"] or "-",
+            each["why"],
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", _origin("ladder.py", [results["provenance"]])])
+
+
+def peers() -> str:
+    """The suite's rates in TFLOP/s beside other libraries in plain FP32."""
+    ours = {row["problem"]: row for row in _load(SUITE)["rows"]}
+    results = _load(PEERS)
+    names = list(results["versions"])
+    lines = [
+        "| problem | ours | cuBLAS | " + " | ".join(names) + " |",
+        "|---" * (len(names) + 3) + "|",
+    ]
+    for key, entry in results["problems"].items():
+        row = ours.get(key, {})
+        rates = [
+            row.get("tflops"),
+            row.get("vendor_tflops"),
+            *(entry.get(name, {}).get("tflops") for name in names),
+        ]
+        cells = [key.partition("/")[2], *(_number(rate, 1) for rate in rates)]
+        lines.append("| " + " | ".join(cells) + " |")
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    return "\n".join([*lines, "", f"{versions}. {_origin('peers.py', [results['provenance']])}"])
+
+
+def draw() -> list[Path]:
+    """The plots of what was recorded, and the files that they are in."""
+    drawn: list[Path] = []
+    if (RESULTS / SUITE).exists() or (RESULTS / LADDER).exists():
+        PLOTS.mkdir(exist_ok=True)
+    if (RESULTS / SUITE).exists():
+        results = _load(SUITE)
+        rates = (results["provenance"][name] for name in ("peak_tflops", "bandwidth_gbs"))
+        drawn += [PLOTS / "suite.svg", PLOTS / "roofline.svg"]
+        plots.ratios(results["rows"], drawn[0], _title(results))
+        plots.roofline(results["rows"], *rates, drawn[1], _title(results))
+    if (RESULTS / LADDER).exists():
+        results = _load(LADDER)
+        vendor = results["vendor"]
+        drawn.append(PLOTS / "ladder.svg")
+        rate = vendor["tflops"] if vendor else None
+        plots.ladder(results["steps"], rate, drawn[-1], f"{results['shape']}, {_title(results)}")
+    return drawn
+
+
+def _title(results: dict[str, Any]) -> str:
+    return f"{results['provenance']['device']}, {results['provenance']['date'][:10]}"
+
+
+def _problem(row: dict[str, Any]) -> str:
+    """Without the name of the family, and without the usual layout."""
+    return str(row["problem"]).partition("/")[2].replace("/nn", "")
+
+
+def _number(value: float | None, digits: int, factor: float = 1.0) -> str:
+    return "-" if value is None else f"{value * factor:,.{digits}f}"
+
+
 def _figure(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
@@ -118,6 +246,10 @@ TABLES = {
     "profile_counters": profile_counters,
     "profile_gap": profile_gap,
     "occupancy": occupancy,
+    "suite": suite,
+    "suite_classes": suite_classes,
+    "ladder": ladder,
+    "peers": peers,
 }
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -130,15 +262,21 @@ def filled(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="change the pages")
+    parser.add_argument("--write", action="store_true", help="change the pages, draw the plots")
     options = parser.parse_args()
     for page in PAGES:
         text = page.read_text()
         if options.write and filled(text) != text:
             page.write_text(filled(text))
-    if not options.write:
-        for name, make in TABLES.items():
+    if options.write:
+        for file in draw():
+            print(file.relative_to(ROOT))
+        return
+    for name, make in TABLES.items():
+        try:
             print(f"{name}\n\n{make()}\n")
+        except FileNotFoundError as error:
+            print(f"{name}: not recorded yet ({error.filename})\n")
 
 
 if __name__ == "__main__":

@@ -90,6 +90,11 @@ class Prediction:
     terms: Mapping[str, float]
     blocks_per_sm: int
 
+    @property
+    def limiter(self) -> str:
+        """The largest of the terms."""
+        return max(self.terms, key=lambda name: self.terms[name])
+
 
 def candidate(
     problem: Problem, config: Config, device: Device, registers: int | None = None

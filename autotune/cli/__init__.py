@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 
 from autotune.cli import app
+from autotune.cli.bench import bench
 from autotune.cli.db import db
 from autotune.cli.devices import devices
 from autotune.cli.emulate import emulate
@@ -50,5 +51,5 @@ def main(ctx: click.Context) -> None:
     app.set_up(ctx)
 
 
-for _command in (search, lookup, results, devices, spaces, render, explain, emulate, db):
+for _command in (search, lookup, results, devices, spaces, render, explain, emulate, bench, db):
     main.add_command(_command)

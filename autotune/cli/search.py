@@ -55,6 +55,12 @@ SAMPLERS = ("auto", "gp", "tpe", "local", "random")
     "--budget", type=options.Duration(), metavar="TIME", help="Time for each shape: 90s, 10m, 2h."
 )
 @click.option(
+    "--total-budget",
+    type=options.Duration(),
+    metavar="TIME",
+    help="Time for all shapes together, shared out among them.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0),
     metavar="N",
@@ -111,6 +117,7 @@ def search(
     effort: str,
     trials: int | None,
     budget: float | None,
+    total_budget: float | None,
     seed: int,
     sampler: str,
     device: str | None,
@@ -141,7 +148,7 @@ def search(
 
     wanted = [parse(shape) for shape in given]
     if file is not None:
-        wanted += shapes.read(file, parse)
+        wanted += [listed.problem for listed in shapes.read(file, parse)]
     problems = wanted or [parse(shape) for shape in DEFAULT_SHAPES]
     family_space = spaces.load(problems[0].kernel, space) if space else None
     listener = Listener(verbosity=app.verbosity(), interactive=app.is_interactive())
@@ -154,6 +161,7 @@ def search(
                 effort=effort,
                 trials=trials,
                 seconds=budget,
+                total_seconds=total_budget,
                 seed=seed,
                 sampler=sampler,
                 store=db,

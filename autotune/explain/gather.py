@@ -99,7 +99,7 @@ def explain(
         traffic=traffic,
         sass=disassembled,
         prediction=prediction,
-        limiter=_largest(prediction.terms) if prediction else "",
+        limiter=prediction.limiter if prediction else "",
         moves=moves(chosen, config, problem, device) if floor else (),
         profile=counted,
         comparisons=comparisons(counted, problem, resident, traffic, disassembled, prediction)
@@ -107,10 +107,6 @@ def explain(
         else (),
         missing=tuple(parts.missing),
     )
-
-
-def _largest(terms: Mapping[str, float]) -> str:
-    return max(terms, key=lambda name: terms[name])
 
 
 class _Parts:

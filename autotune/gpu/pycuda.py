@@ -81,6 +81,7 @@ class PyCudaModule:
         self._cubin = cubin
         with _errors():
             self._module = cuda.module_from_buffer(cubin)
+        self._other: bindings.BindingsModule | None = None
 
     def _kernel(self, entry: str) -> PyCudaKernel:
         with _errors():
@@ -90,14 +91,17 @@ class PyCudaModule:
         return self._kernel(entry)
 
     def prepare(self, launch: Launch, values: Values) -> Callable[[], None]:
+        if any(argument.kind == "tensor_map" for argument in launch.arguments):
+            # pycuda hands all arguments over as one block, which the driver does not align to the
+            # 64 bytes of a tensor map: seen with 580.159, the kernel reads every argument from a
+            # wrong place. The other door hands over one by one, in the same context and stream.
+            self._other = self._other or bindings.BindingsModule(self._cubin)
+            return self._other.prepare(launch, values)
         kernel = self._kernel(launch.entry)
         arguments = pack(launch, values)
         with _errors():
             kernel.allow_shared(launch.shared_bytes)
-            # Structures are packed as they stand, in C's alignment: maps of 128 bytes come first.
-            kernel.function.prepare(
-                [f"{len(each)}s" if isinstance(each, bytes) else type(each) for each in arguments]
-            )
+            kernel.function.prepare([type(argument) for argument in arguments])
 
         def enqueue() -> None:
             with _errors():
@@ -110,6 +114,9 @@ class PyCudaModule:
     def unload(self) -> None:
         # pycuda unloads with the last reference; functions hold one, so they must go as well.
         self._module = None
+        if self._other is not None:
+            self._other.unload()
+            self._other = None
 
 
 class PyCudaEvent:

@@ -3,11 +3,13 @@
 `Worker` is the parent's side (worker.py) of a process (child.py) that owns the device's context
 and takes each candidate through load, verify, time and verify again (bench.py), on memory that
 stays from one candidate to the next (arena.py), with small kernels of its own (probe.py).
+What a kernel draws is a job of its own (power.py).
 """
 
 from autotune.measure.arena import require_memory
 from autotune.measure.jobs import AnyJob, Job, Limits, VendorJob
 from autotune.measure.lock import DeviceLock
+from autotune.measure.power import Power
 from autotune.measure.vendor import library as vendor_library
 from autotune.measure.vendor import missing as vendor_missing
 from autotune.measure.worker import Worker
@@ -17,6 +19,7 @@ __all__ = [
     "DeviceLock",
     "Job",
     "Limits",
+    "Power",
     "VendorJob",
     "Worker",
     "require_memory",

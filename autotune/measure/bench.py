@@ -20,6 +20,7 @@ from autotune.gpu import Context, Kernel
 from autotune.measure import vendor
 from autotune.measure.arena import DATA, Arena
 from autotune.measure.jobs import AnyJob, VendorJob
+from autotune.measure.power import Power, watch
 from autotune.measure.probe import Probe
 from autotune.measure.timing import Run, Timer, floor_ns, is_impossible, quantile
 from autotune.types import (
@@ -100,7 +101,8 @@ class Bench:
         self._seed = seed
         self._tell = tell
         self._probe = Probe(context, probe)
-        self._timer = Timer(context, self._probe, Monitor(context.device))
+        self._monitor = Monitor(context.device)
+        self._timer = Timer(context, self._probe, self._monitor)
         self._arena: Arena | None = None
 
     def measure(self, job: AnyJob) -> Measurement:
@@ -156,6 +158,27 @@ class Bench:
                 except _CANDIDATE_ERRORS as error:
                     results[candidate.number] = self._failure(candidate.job, error)
         return [results[number] for number in range(len(jobs))]
+
+    def power(self, job: AnyJob, seconds: float) -> Power:
+        """What a candidate draws while it runs back to back for so long; it is not verified here.
+
+        Raises:
+            ShapeError, DeviceError: the problem does not fit into the device's memory.
+        """
+        arena = self._prepare(job.problem)
+        with ExitStack() as stack:
+            try:
+                _reserve(arena, job)
+                candidate = self._load(job, 0, arena, stack)
+                self._tell("time", 0)
+                # The first run pays for loading; the second says how many fill a warm window.
+                for _ in range(2):
+                    first_ns = self._timer.once(candidate.timed)
+                launches = self._timer.launches(first_ns)
+                (run_ns,) = self._timer.sample(candidate.timed, 1, cold=False, launches=launches)
+                return watch(candidate.timed, run_ns, self._context, self._monitor, seconds)
+            except _CANDIDATE_ERRORS as error:
+                return Power(message=self._failure(job, error).message)
 
     def close(self) -> None:
         """Frees the problem's memory."""

@@ -19,6 +19,7 @@ from autotune.errors import AutotuneError, DeviceError, DriverError
 from autotune.measure import vendor
 from autotune.measure.bench import Bench, is_sticky
 from autotune.measure.jobs import AnyJob
+from autotune.measure.power import Power
 from autotune.types import Device, Measurement, Outcome
 
 DoorMaker = Callable[[], gpu.Door]
@@ -42,11 +43,16 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Jobs to measure: one by itself, or several of one problem in `rounds`."""
+    """Jobs to measure: one by itself, or several of one problem in `rounds`.
+
+    Attributes:
+        power_s: Above zero, the jobs run back to back for so long and their power is the answer.
+    """
 
     jobs: Sequence[AnyJob]
     rounds: int = 0
     seed: int = 0
+    power_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +74,8 @@ class Step:
 class Done:
     """The answer to a request."""
 
-    measurements: Sequence[Measurement]
+    measurements: Sequence[Measurement] = ()
+    powers: Sequence[Power] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +140,13 @@ def main(descriptor: int) -> None:
 
 def _serve(pipe: Connection, bench: Bench, request: Request) -> None:
     try:
-        if request.rounds:
-            answer = bench.confirm(request.jobs, request.rounds, request.seed)
+        if request.power_s:
+            done = Done(powers=[bench.power(job, request.power_s) for job in request.jobs])
+        elif request.rounds:
+            done = Done(measurements=bench.confirm(request.jobs, request.rounds, request.seed))
         else:
-            answer = [bench.measure(job) for job in request.jobs]
-        pipe.send(Done(measurements=answer))
+            done = Done(measurements=[bench.measure(job) for job in request.jobs])
+        pipe.send(done)
     except DriverError as error:
         if not is_sticky(error):
             raise

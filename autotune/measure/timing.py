@@ -124,14 +124,15 @@ class Timer:
         self._context.synchronize()
         return [end.elapsed_ns(start) / launches for start, end in pairs]
 
+    def launches(self, estimate_ns: float) -> int:
+        """How many runs one window of a warm cache takes: short ones would drown in the events."""
+        return min(max(1, math.ceil(_WINDOW_NS / estimate_ns)), _MOST_LAUNCHES)
+
     def measure(
         self, run: Run, estimate_ns: float, best_ns: float | None, *, cold: bool, limits: Limits
     ) -> tuple[list[float], bool]:
         """Samples in ns a run, and whether they were cut short because it is clearly slower."""
-        launches = 1
-        if not cold:
-            # Of a warm cache, many runs in one window: short ones would drown in the events.
-            launches = min(max(1, math.ceil(_WINDOW_NS / estimate_ns)), _MOST_LAUNCHES)
+        launches = 1 if cold else self.launches(estimate_ns)
         samples: list[float] = []
         spent_ns = 0.0
         while len(samples) < limits.max_samples:

@@ -23,6 +23,7 @@ from autotune.measure.child import (
 )
 from autotune.measure.jobs import AnyJob, VendorJob
 from autotune.measure.lock import DeviceLock, Waiting, logger
+from autotune.measure.power import Power
 from autotune.types import Device, Measurement, Outcome
 
 _START_LIMIT_S = 120.0
@@ -114,11 +115,26 @@ class Worker:
         while alive := [number for number in range(len(jobs)) if number not in results]:
             request = Request(jobs=[jobs[number] for number in alive], rounds=rounds, seed=seed)
             try:
-                for number, measurement in zip(alive, self._exchange(request), strict=True):
+                answer = self._exchange(request).measurements
+                for number, measurement in zip(alive, answer, strict=True):
                     results[number] = measurement
             except _JobEnded as ended:
                 results[alive[ended.job]] = ended.measurement
         return [results[number] for number in range(len(jobs))]
+
+    def power(self, job: AnyJob, seconds: float) -> Power:
+        """What a kernel that was verified before draws while it runs back to back for so long.
+
+        Raises:
+            UsageError: no time to run in.
+            ShapeError, DeviceError: as for `measure`.
+        """
+        if not seconds > 0:
+            raise UsageError(f"a power over {seconds:g} s is none; give a time above 0")
+        try:
+            return self._exchange(Request(jobs=(job,), power_s=seconds)).powers[0]
+        except _JobEnded as ended:
+            return Power(message=f"{ended.measurement.outcome}: {ended.measurement.message}")
 
     def close(self) -> None:
         """Ends the process, whatever it is doing, and gives the device back; within a second."""
@@ -138,11 +154,11 @@ class Worker:
 
     def _ask(self, request: Request) -> Sequence[Measurement]:
         try:
-            return self._exchange(request)
+            return self._exchange(request).measurements
         except _JobEnded as ended:
             return [ended.measurement]
 
-    def _exchange(self, request: Request) -> Sequence[Measurement]:
+    def _exchange(self, request: Request) -> Done:
         """Sends a request and follows its steps to the answer.
 
         Raises:
@@ -158,14 +174,14 @@ class Worker:
             raise
         if isinstance(answer, Refused):
             raise answer.error
-        return answer.measurements
+        return answer
 
     def _follow(self, child: Child, request: Request) -> Done | Refused:
         step = Step(name="prepare", job=0)
         while True:
             job = request.jobs[step.job]
             is_ours = step.name == "prepare"
-            limit_s = job.limits.kernel_seconds(job.best_ns)
+            limit_s = job.limits.kernel_seconds(job.best_ns) + request.power_s
             # The vendor library is some hundred megabytes, read from disk at its first use.
             if is_ours or (step.name == "load" and isinstance(job, VendorJob)):
                 limit_s = job.limits.prepare_seconds

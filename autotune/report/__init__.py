@@ -3,5 +3,6 @@
 text.py      figures and configs in words
 formats.py   JSON and CSV
 tables.py    tables of a terminal
-devices.py, results.py, search.py, spaces.py   what stands in them
+bench.py, devices.py, results.py, search.py, spaces.py   what stands in them
+plots.py     pictures of recorded figures
 """

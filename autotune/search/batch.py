@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from autotune import archs, assets, compile, device, gpu, settings, space, verify
@@ -23,6 +25,9 @@ from autotune.types import Device, Evidence, Problem
 DEFAULT_SHAPES = ("512x512x512", "1024x1024x1024", "2048x2048x2048", "4096x4096x4096")
 """What a search without a shape works through."""
 
+LEAST_SHARE_S = 8.0
+"""Of a time for all problems: what one needs to try some configs and to confirm the best."""
+
 _log = logging.getLogger("autotune")
 
 
@@ -32,6 +37,7 @@ def search(
     arch: int | None = None,
     device_name: str | None = None,
     budget: Budget | None = None,
+    total_seconds: float | None = None,
     effort_name: str = "normal",
     seed: int = 0,
     sampler: str = "auto",
@@ -56,6 +62,9 @@ def search(
         arch: Architecture, 75 for sm_75; None for that of the GPU that is present.
         device_name: CUDA index or UUID of the GPU.
         budget: Limits for each problem; those of the effort by default.
+        total_seconds: Wall time for all problems together. Each gets an equal share of what is
+            left, so that what one leaves over goes to the later ones; those for which less than
+            `LEAST_SHARE_S` is left fail.
         effort_name: `quick`, `normal` or `thorough`.
         seed: Of every random choice.
         sampler: How points are chosen: one of `autotune.search.SAMPLERS`.
@@ -72,7 +81,8 @@ def search(
         A report for each problem, in their order. One that fails does not keep the others back.
 
     Raises:
-        UsageError: no problem, problems of several families, an unknown effort or sampler.
+        UsageError: no problem, problems of several families, an unknown effort or sampler, two
+            limits of time.
         DeviceError: `arch` is None and there is no GPU, or the named GPU is not there.
         ArchitectureError: unknown, or no compiler here serves it.
         CompilerError: there is no compiler, or none that the driver can follow.
@@ -87,6 +97,16 @@ def search(
         raise UsageError(f"one search serves one kernel family, not {', '.join(sorted(kernels))}")
     if sampler not in SAMPLERS:
         raise UsageError(f"{sampler!r} is not a sampler; possible are {', '.join(SAMPLERS)}")
+    ends_at = None
+    if total_seconds is not None:
+        budget = budget or Budget()
+        if budget.seconds is not None:
+            raise UsageError(
+                "time is limited for each problem and for all; give only one of the two"
+            )
+        ends_at = time.monotonic() + total_seconds
+        # In place of the effort's own limits; each problem gets its share of it.
+        budget = replace(budget, seconds=total_seconds)
     chosen_effort = effort(effort_name).limited(budget)
     chosen_space = family_space or space.load(problems[0].kernel)
     target, note = _target(arch, device_name, door)
@@ -141,7 +161,10 @@ def search(
             git_sha=assets.revision(),
             listener=listener,
         )
-        return [_one(problem, setting) for problem in problems]
+        return [
+            _one(problem, setting, _share_s(ends_at, len(problems) - place))
+            for place, problem in enumerate(problems)
+        ]
 
 
 def _target(arch: int | None, device_name: str | None, door: str | None) -> tuple[Device, str]:
@@ -158,9 +181,24 @@ def _target(arch: int | None, device_name: str | None, door: str | None) -> tupl
         return archs.get(arch).typical, str(error)
 
 
-def _one(problem: Problem, setting: Setting) -> Report:
+def _share_s(ends_at: float | None, problems: int) -> float | None:
+    """Seconds for the next of so many problems: an equal share, or enough to be of use while that
+    lasts; 0 when it does not. None without a limit."""
+    if ends_at is None:
+        return None
+    left_s = ends_at - time.monotonic()
+    return max(left_s / problems, LEAST_SHARE_S) if left_s >= LEAST_SHARE_S else 0.0
+
+
+def _one(problem: Problem, setting: Setting, seconds: float | None) -> Report:
+    if seconds:
+        effort = setting.effort
+        limited = replace(effort, budget=replace(effort.budget, seconds=seconds))
+        setting = replace(setting, effort=limited)
     session = Session(problem, setting)
     try:
+        if seconds == 0.0:
+            raise UsageError(f"less than {LEAST_SHARE_S:g} s of the time for all were left for it")
         _check_memory(problem, setting.device)
         report = session.run()
     except (StoreError, KeyboardInterrupt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
 import jinja2
@@ -13,7 +14,7 @@ from autotune import render, space, templates
 from autotune.compile import Pool
 from autotune.errors import InfeasibleError, TemplateError
 from autotune.problems.sgemm import LAYOUTS, Sgemm
-from autotune.types import Binary, Config, Problem
+from autotune.types import Binary, Config, Problem, Scalar
 
 ARCHS = (75, 80, 86, 89, 90, 100, 120)
 KERNELS = space.load("sgemm")
@@ -22,32 +23,56 @@ RAGGED = Sgemm.parse("1023x1025x1027", beta_zero=False)
 GOLDEN = Path(__file__).parents[1] / "data" / "sgemm_seed-v3.2_sm75_2048.cu.expected"
 
 
+PAIRS = [("copy_a", "copy_b"), ("a_layout", "copy_a"), ("split_k_mode", "copy_b")]
+"""Parameters whose combinations are paths of their own."""
+NEVER = {
+    *((PAIRS[0], ("direct", other)) for other in ("registers", "async", "bulk")),
+    *((PAIRS[0], (other, "direct")) for other in ("registers", "async", "bulk")),
+    (PAIRS[1], ("mxk", "direct")),
+    *((PAIRS[2], (mode, "direct")) for mode in ("last", "cluster", "atomic")),
+}
+
+
+def values_of(name: str) -> tuple[Scalar, ...]:
+    return KERNELS.parameter(name).values
+
+
+def features(config: Config) -> set[object]:
+    return {*config.items(), *((pair, tuple(config[name] for name in pair)) for pair in PAIRS)}
+
+
 def corners() -> list[tuple[Problem, Config]]:
-    """Few and small kernels that have every value of every parameter, and three of every problem:
-    layouts, guards, vector widths, batches, leading dimensions, index widths."""
+    """Few and small kernels that have every value of every parameter, every pair of ways to copy
+    and every way to share out the work, and three of every problem: layouts, guards, vector widths,
+    batches, leading dimensions, index widths."""
     problems: list[Problem] = [SQUARE, RAGGED]
     problems += [Sgemm.parse("260x132x68", layout=layout, beta_zero=False) for layout in LAYOUTS]
     problems += [
         Sgemm.parse("100x64x36", layout="tt", batch=3),
         Sgemm.parse("1x1x1"),
+        Sgemm.parse("64x96x8192"),
         Sgemm.parse("65536x65536x8"),
         Sgemm.parse("512x512x512", align_a=4, align_b=8, align_c=8),
         Sgemm.parse("300x300x300", lda=304, ldb=308, ldc=302),
     ]
     pairs: list[tuple[Problem, Config]] = []
     wanted = {(p.name, value) for p in KERNELS.parameters for value in p.values}
-    for problem in problems:
-        sample = KERNELS.region(problem, 75).sample(600, np.random.default_rng(0))
+    wanted |= {(name, way) for name in PAIRS for way in product(*map(values_of, name))} - NEVER
+    for number, problem in enumerate(problems):
+        # What only newer ones can do is part of their regions alone; all compile for each.
+        arch = (100, 90, 75)[number % 3]
+        sample = KERNELS.region(problem, arch).sample(1500, np.random.default_rng(0))
         # Small thread tiles first: they compile five times faster.
         sample.sort(key=lambda c: (int(c["thread_m"]) * int(c["thread_n"]), c.json))
         chosen = sample[: len(sample) : len(sample) // 3][:3]
         for config in sample:
-            if wanted & set(config.items()):
+            if wanted & features(config):
                 chosen.append(config)
-                wanted -= set(config.items())
-        wanted -= {item for config in chosen for item in config.items()}
+                wanted -= features(config)
+        for config in chosen:
+            wanted -= features(config)
         pairs += [(problem, config) for config in chosen]
-    assert not wanted
+    assert not wanted, wanted
     return pairs
 
 

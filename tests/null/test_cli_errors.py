@@ -77,8 +77,9 @@ def test_options_that_make_no_sense(arguments: list[str], message: str) -> None:
     [
         (('rule = "k_unroll * k_slices <= block_k"', 'rule = "k_unrol * k_slices <= block_k"'),
          "constraint 'unrolling' uses the unknown name 'k_unrol'"),
-        (('rule = "k_unroll * k_slices <= block_k"', 'rule = "k_unroll.__class__ == 1"'), "__class__"),
-        (('rule = "k_unroll * k_slices <= block_k"', 'rule = "k_unroll // (block_k - block_k) == 1"'),
+        (('rule = "k_unroll * k_slices <= block_k"', 'rule = "k_unroll.__class__ == 1"'),
+         "__class__"),
+        (('rule = "k_unroll * k_slices <= block_k"', 'rule = "k_unroll // (k_slices - k_slices)"'),
          "divides by zero"),
         (("values = [8, 16, 32]", "values = []"), "the space is empty"),
         (("kernel = ", "kernel "), "is not TOML"),

@@ -121,6 +121,7 @@ def test_every_option_reaches_the_search(stand_in: StandIn, tmp_path: Path) -> N
         "arch": 80,
         "device_name": "GPU-1",
         "budget": Budget(trials=7, seconds=90.0),
+        "total_seconds": None,
         "effort_name": "quick",
         "seed": 3,
         "sampler": "gp",
@@ -132,6 +133,12 @@ def test_every_option_reaches_the_search(stand_in: StandIn, tmp_path: Path) -> N
         "jobs": 2,
         "argv": ["autotune", "search", *arguments.split()],
     }
+
+
+def test_time_for_all_shapes_reaches_the_search(stand_in: StandIn) -> None:
+    assert run("--arch", "75", "--total-budget", "9m").exit_code == 0
+    assert stand_in.settings["total_seconds"] == 540.0
+    assert stand_in.settings["budget"] == Budget()
 
 
 def test_native_is_the_default_architecture(stand_in: StandIn) -> None:

@@ -17,6 +17,7 @@ from autotune.types import Config
 TINY = """
 kernel = "sgemm"
 starts = ["one"]
+ladder = ["one"]
 adaptable = ["b"]
 [parameters.a]
 values = [1, 2, 3, 4]
@@ -53,6 +54,7 @@ shared_bytes = "4 * area"
 arguments = [{ kind = "operand", name = "a" }, { kind = "int32", name = "m" },
   { kind = "float32", name = "beta", when = "not beta_zero" }]
 [presets.one]
+why = "two are better"
 a = 2
 [presets.two]
 base = "one"
@@ -163,6 +165,9 @@ def test_every_fault_of_a_file_is_named_with_the_file(tmp_path):
         (("a = 2", "a = 9"), "a = 9 is not in the space"),
         (("a = 2", "a = true"), "a = True is not in the space"),
         (('starts = ["one"]', 'starts = ["none"]'), "'none', which is not a preset"),
+        (('ladder = ["one"]', 'ladder = ["none"]'), "ladder names 'none', which is not a preset"),
+        (('ladder = ["one"]', 'ladder = ["two"]'), "presets.two is a step of the ladder and lacks"),
+        (('why = "two are better"', "why = 2"), "its why must be a text, got 2"),
         (('adaptable = ["b"]', 'adaptable = ["z"]'), "'z', which is not a parameter"),
         (('base = "one"', 'base = "three"'), "'three' must come before"),
         (("[1, 2, 3, 4]", "[]"), "the space is empty"),
@@ -184,6 +189,14 @@ def test_every_fault_of_a_file_is_named_with_the_file(tmp_path):
         with pytest.raises(SpaceError) as error:
             space.load("sgemm", str(file))
         assert complaint in str(error.value) and str(file) in str(error.value)
+
+
+def test_the_ladder_has_a_reason_for_each_step(tmp_path):
+    tiny = load(tmp_path, TINY)
+    assert (tiny.ladder, tiny.whys) == (("one",), {"one": "two are better"})
+    assert "why" not in tiny.presets["one"], "it is no parameter"
+    shipped = space.load("sgemm")
+    assert shipped.ladder[:3] == ("seed-v3", "seed-v3.1", "seed-v3.2")
 
 
 def test_a_missing_file_and_an_empty_space(tmp_path):

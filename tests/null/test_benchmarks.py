@@ -1,0 +1,363 @@
+"""The scripts of benchmarks/: tables and plots of results, choice of problems, search in a time."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from store_helpers import cube, live
+
+from autotune import verify
+from autotune.compile import Compiler
+from autotune.problems.sgemm import Sgemm
+from autotune.search import Finished, Report
+from autotune.store import Store
+from autotune.types import Evidence, Outcome
+
+ROOT = Path(__file__).parents[2]
+COMPILER = Compiler("nvrtc", (13, 5), "13.5.37", frozenset([75]))
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """benchmarks/ as Python finds it when one of its scripts runs."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    yield
+    for name in set(sys.modules) - before:
+        if str(ROOT / "benchmarks") in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def script(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+# *** problems ***
+
+
+def chosen(**options: Any) -> list[str]:
+    selection = script("selection")
+    parser = ArgumentParser()
+    selection.add_arguments(parser)
+    found = parser.parse_args([])
+    for name, value in options.items():
+        setattr(found, name, value)
+    return [case.problem.key for case in selection.cases(found)]
+
+
+def test_the_suite_is_chosen_by_class_and_by_name() -> None:
+    everything = chosen()
+    assert len(everything) == len(set(everything)) == 48
+    assert chosen(classes="short-k") == ["sgemm/4096x4096x64/nn", "sgemm/8192x8192x16/nn"]
+    assert len(chosen(classes="short-k, batched")) == 5
+    assert chosen(only="1023x", classes="ragged") == ["sgemm/1023x1025x1027/nn"]
+    assert len(chosen(only="batch,500000")) == 4
+    with pytest.raises(SystemExit, match="no class cubes; there are batched, deep-k"):
+        chosen(classes="cubes")
+    with pytest.raises(SystemExit, match="leaves no problem"):
+        chosen(only="7x7x7")
+
+
+# *** tables and plots ***
+
+PROVENANCE = {
+    "device": "NVIDIA H200", "driver": "580.1", "compiler": "nvrtc 13.0", "door": "pycuda",
+    "commit": "abc123", "date": "2026-12-01T00:00:00+00:00", "peak_tflops": 66.9,
+    "bandwidth_gbs": 4917.0,
+}  # fmt: skip
+ROW = {
+    "kernel": "sgemm", "problem": "sgemm/1024x1024x1024/nn", "class": "square,layouts",
+    "median_ns": 53_500.0, "tflops": 40.1, "percent_of_peak": 60.0, "percent_of_bandwidth": None,
+    "vendor_ns": 63_300.0, "vendor_tflops": 33.9, "ratio": 1.183, "gflops_per_watt": 81.0,
+    "vendor_gflops_per_watt": 77.4, "gbs": 235.0,
+}  # fmt: skip
+FAILED = {
+    **{name: None for name in ROW}, "kernel": "sgemm", "problem": "sgemm/8x8x8/tn", "class": "",
+}  # fmt: skip
+SUITE = {
+    "provenance": PROVENANCE,
+    "rows": [ROW, FAILED],
+    "summary": [
+        {
+            "name": "all", "problems": 2, "failed": 1, "compared": 1, "mean_ratio": 1.183,
+            "share_ahead": 1.0, "worst": "sgemm/1024x1024x1024/nn", "worst_ratio": 1.183,
+        }
+    ],
+}  # fmt: skip
+LADDER = {
+    "provenance": PROVENANCE,
+    "shape": "4096x4096x4096",
+    "vendor": {"tflops": 51.0},
+    "steps": [
+        {
+            "step": "seed-v3", "changes": "", "tflops": 40.7, "gain": None,
+            "percent_of_vendor": 79.8, "limiter": "shared", "why": "tiles",
+        },
+        {
+            "step": "best", "changes": "pad_a 0 to 4", "tflops": 52.0, "gain": 1.278,
+            "percent_of_vendor": 102.0, "limiter": "issue", "why": "found by search (exact)",
+        },
+    ],
+}  # fmt: skip
+PEERS = {
+    "provenance": PROVENANCE,
+    "versions": {"torch": "2.9", "triton": "3.9"},
+    "problems": {
+        "sgemm/1024x1024x1024/nn": {
+            "class": "square", "torch": {"tflops": 33.1}, "triton": {"message": "no tile works"}
+        }
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """tables.py, with results of our own."""
+    module = script("tables")
+    monkeypatch.setattr(module, "RESULTS", tmp_path)
+    monkeypatch.setattr(module, "PLOTS", tmp_path / "plots")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    for name, results in ((module.SUITE, SUITE), (module.LADDER, LADDER), (module.PEERS, PEERS)):
+        (tmp_path / name).write_text(json.dumps(results))
+    return module
+
+
+def test_tables_of_suite_ladder_and_peers(tables: ModuleType) -> None:
+    origin = (
+        "NVIDIA H200, driver 580.1, nvrtc 13.0, timed through pycuda, commit abc123, 2026-12-01"
+    )
+    suite = tables.suite().splitlines()
+    assert suite[2] == (
+        "| square, layouts | 1024x1024x1024 | 53.5 | 40.1 | 60 | - | 63.3 | 1.183 | 81 | 77 |"
+    )
+    assert suite[3] == "|  | 8x8x8/tn | - | - | - | - | - | - | - | - |"
+    assert suite[-1] == f"{origin}; `benchmarks/suite.py`."
+    classes = tables.suite_classes().splitlines()
+    assert classes[2] == "| all | 2 | 1 | 1.183 | 100% | 1.183 | 1024x1024x1024/nn |"
+    ladder = tables.ladder().splitlines()
+    assert ladder[2] == "| `seed-v3` | - | 40.7 | - | 79.8 | shared | tiles |"
+    assert ladder[3].startswith("| `best` | pad_a 0 to 4 | 52.0 | 1.278 | 102.0 | issue |")
+    peers = tables.peers().splitlines()
+    assert peers[0] == "| problem | ours | cuBLAS | torch | triton |"
+    assert peers[2] == "| 1024x1024x1024/nn | 40.1 | 33.9 | 33.1 | - |"
+    assert peers[-1].startswith("torch 2.9, triton 3.9. NVIDIA H200")
+    for table in (suite, classes, ladder, peers):
+        widths = {line.count("|") for line in table if line.startswith("|")}
+        assert len(widths) == 1, table
+
+
+def test_writing_fills_the_pages_and_draws(
+    tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- table ladder -->\nold\n<!-- end of table -->\nafter\n")
+    monkeypatch.setattr(tables, "PAGES", (page,))
+    monkeypatch.setattr(sys, "argv", ["tables.py", "--write"])
+    tables.main()
+    assert page.read_text() == (
+        f"before\n<!-- table ladder -->\n{tables.ladder()}\n<!-- end of table -->\nafter\n"
+    )
+    drawn = sorted(file.name for file in (tmp_path / "plots").iterdir())
+    assert drawn == ["ladder.svg", "roofline.svg", "suite.svg"]
+
+
+def test_what_is_not_recorded_is_left_out(
+    tables: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in (tables.SUITE, tables.LADDER):
+        (tmp_path / name).unlink()
+    assert tables.draw() == [] and not (tmp_path / "plots").exists()
+    monkeypatch.setattr(sys, "argv", ["tables.py"])
+    tables.main()
+    shown = capsys.readouterr().out
+    assert "ladder: not recorded yet" in shown and "suite: not recorded yet" in shown
+
+
+# *** searching within a time ***
+
+
+class Search:
+    """Stands in for the search: reports the first problems, then the time is over."""
+
+    def __init__(self, reached: int) -> None:
+        self.reached = reached
+        self.problems: list[Sgemm] = []
+        self.options: dict[str, Any] = {}
+
+    def __call__(self, problems: list[Sgemm], **options: Any) -> None:
+        self.problems, self.options = problems, options
+        for problem in problems[: self.reached]:
+            report = Report(
+                problem=problem, device=live(), evidence=Evidence.measured, status="truncated",
+                best_ns=1e5, vendor_ns=1.1e5, counts={Outcome.ok: 30}, seconds=20.0,
+            )  # fmt: skip
+            options["listener"](Finished(report=report))
+        signal.pause()  # the alarm ends it
+
+
+def test_a_batch_search_ends_in_time_and_shows_what_it_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune = script("tune_suite")
+    search = Search(reached=2)
+    monkeypatch.setattr(tune.api, "search", search)
+    monkeypatch.setattr(tune, "ENDING_S", 0.2)
+    monkeypatch.setattr(tune, "by_trials", lambda cases, store: cases)
+    arguments = ["--db", str(tmp_path / "r.db"), "--seconds", "1", "--classes", "short-k,batched"]
+    monkeypatch.setattr(sys, "argv", ["tune_suite.py", *arguments])
+    tune.main()
+    assert search.options["total_seconds"] == pytest.approx(0.8)
+    assert len(search.problems) == 5
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "out of time, or interrupted: every finished trial is stored" in shown
+    assert any(line.startswith("sgemm/4096x4096x64/nn short-k 30 20 s 100 us") for line in shown)
+    assert "0 of 5 problems have a best" in " ".join(shown), "a report without a config has none"
+
+
+def test_what_was_searched_least_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune = script("tune_suite")
+    from store_helpers import timed, variant
+
+    from autotune import templates
+    from autotune.bench import Case
+    from autotune.types import Stage
+
+    monkeypatch.setattr(tune.device, "select", live)
+    monkeypatch.setattr(tune.compile, "find", lambda: COMPILER)
+    cases = [Case(problem=cube(size)) for size in (64, 128, 256)]
+    with Store.open(tmp_path / "r.db") as store:
+        for size, trials in ((64, 2), (128, 1)):
+            run = store.begin_run(cube(size), live(), compiler=COMPILER.label)
+            for number in range(trials):
+                row = variant(
+                    number, compiler=COMPILER.label, template_sha256=templates.sha256("sgemm")
+                )
+                store.record(run, row, timed(1e5, Stage.search))
+        ordered = tune.by_trials(cases, store)
+    assert [case.problem.m for case in ordered] == [256, 128, 64]
+
+
+# *** other libraries ***
+
+
+class Numpy:
+    """A library that computes on the host, with an event clock of its own."""
+
+    name = "numpy"
+
+    def __init__(self, ways: dict[str, Any]) -> None:
+        self.ways = ways
+        self.flushed = 0
+
+    def upload(self, array: np.ndarray) -> np.ndarray:
+        return array.copy()
+
+    def download(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+    def elapsed_ns(self, run: Any) -> float:
+        run()
+        return float(run.ns)
+
+    def products(self, sizes: dict[str, Any], a: Any, b: Any, c: Any) -> dict[str, Any]:
+        transposed = script("peers").transposed
+
+        def way(change: Any, ns: float) -> Any:
+            def run() -> None:
+                change(c, transposed(a, sizes["layout"][0]) @ transposed(b, sizes["layout"][1]))
+
+            run.ns = ns  # type: ignore[attr-defined]
+            return run
+
+        return {name: way(change, ns) for name, (change, ns) in self.ways.items()}
+
+
+def put(c: Any, product: Any) -> None:
+    c[...] = product
+
+
+def put_rounded(c: Any, product: Any) -> None:
+    c[...] = product.astype(np.float16)
+
+
+def refuse(c: Any, product: Any) -> None:
+    raise ValueError("out of shared memory\nmore")
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "tn"}, {"layout": "nt", "batch": 3}])
+def test_the_fastest_right_way_of_a_library_counts(options: dict[str, Any]) -> None:
+    peers = script("peers")
+    problem = Sgemm.parse("24x20x16", **options)
+    library = Numpy(
+        {
+            "slow": (put, 2e5),
+            "fast": (put, 1e5),
+            "wrong": (put_rounded, 1e3),
+            "idle": (lambda c, product: None, 1e3),
+            "broken": (refuse, 1e3),
+        }
+    )
+    found = peers.measure(library, problem, verify.random_case(problem, seed=0))
+    assert (found["way"], found["median_ns"], found["ways"]) == ("fast", 1e5, 5)
+    assert found["samples"] == peers.SAMPLES
+    assert found["tflops"] == pytest.approx(problem.flops / 1e5 / 1e3)
+    assert 0 <= found["max_error"] <= 1
+    assert set(found["failed"]) == {"wrong", "idle", "broken"}
+    assert found["failed"]["broken"] == "ValueError: out of shared memory"
+    assert "nan" in found["failed"]["idle"], "what an earlier way left does not pass"
+    assert library.flushed == peers.FLUSHES * (2 * peers.QUICK_SAMPLES + peers.SAMPLES)
+
+
+def test_a_library_without_a_right_way_has_a_reason() -> None:
+    peers = script("peers")
+    problem = Sgemm.parse("24x20x16")
+    found = peers.measure(
+        Numpy({"broken": (refuse, 1.0)}), problem, verify.random_case(problem, seed=0)
+    )
+    assert found == {"message": "broken: ValueError: out of shared memory"}
+
+
+def test_long_runs_are_sampled_less_often() -> None:
+    peers = script("peers")
+    assert math.isclose(peers.BUDGET_NS, 3e8)
+
+    def run() -> None:
+        pass
+
+    run.ns = 2e8  # type: ignore[attr-defined]
+    assert len(peers.samples_ns(Numpy({}), run, 25)) == 2
+
+
+def test_libraries_that_are_missing_are_named() -> None:
+    peers = script("peers")
+    present, versions, missing = peers.libraries(50 * 2**20)
+    assert {library.name for library in present} == set(versions)
+    assert set(versions) | set(missing) == {"torch", "cupy", "triton"}
+    assert all("Error: " in why for why in missing.values())
+
+
+def test_problems_that_a_file_has_are_not_measured_again(tmp_path: Path) -> None:
+    peers = script("peers")
+    out = tmp_path / "peers.json"
+    assert peers.earlier(Namespace(out=out)) == {}
+    out.write_text(json.dumps(PEERS))
+    assert set(peers.earlier(Namespace(out=out))) == {"sgemm/1024x1024x1024/nn"}
