@@ -179,7 +179,7 @@ SUM = "float sum = load_shared<1>(place).at[0];"
         pytest.param(SPLIT, "part + split * PART + item", "part + item", K.written_twice,
                      "store_workspace<1>(part + item, {sum});", id="parts in one place"),
         pytest.param(SPLIT, "SPLIT_K - 1, shared", "SPLIT_K - 2, shared", K.unwritten_workspace,
-                     "float sum = load_workspace<1>(part + item).at[0];",
+                     "sum += load_workspace<1>(part + item + other * PART).at[0];",
                      id="the last block but one adds up"),
     ],
 )  # fmt: skip
