@@ -10,6 +10,7 @@ uniform sample, a sample without repeats and a full listing are all a matter of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -191,11 +192,15 @@ class _Part:
 
     @cached_property
     def _steps(self) -> list[_Step]:
-        return self._eliminate(self.constraints)
+        return self._eliminate(self.constraints, self.parameters)
 
     def count(self, constraints: Sequence[Constraint]) -> int:
         """Number of points that keep these constraints."""
-        return _size(self._eliminate(constraints))
+        read = frozenset[str]().union(*(self._method.supports[c.name] for c in constraints))
+        # The rest multiply what is left, past what 64 bits hold.
+        free = [p for p in self.parameters[1:] if p.name not in read]
+        kept = [p for p in self.parameters if p not in free]
+        return _size(self._eliminate(constraints, kept)) * math.prod(len(p.values) for p in free)
 
     def unrank(self, wanted: Ints) -> list[Config]:
         """The points of these numbers, each from 0 to `size` - 1."""
@@ -248,13 +253,15 @@ class _Part:
             places = places[np.broadcast_to(kept, places.shape)]
         return [int(row) for row in rows[places]]
 
-    def _eliminate(self, constraints: Sequence[Constraint]) -> list[_Step]:
+    def _eliminate(
+        self, constraints: Sequence[Constraint], parameters: Sequence[Parameter]
+    ) -> list[_Step]:
         pending = list(constraints)
         known: set[str] = set()
         live: dict[str, _Column] = {}
         counts: Ints = np.ones(1, dtype=np.int64)
         steps: list[_Step] = []
-        for parameter in self.parameters:
+        for parameter in parameters:
             known.add(parameter.name)
             width = len(parameter.values)
             if len(counts) * width > ROW_LIMIT:

@@ -457,3 +457,11 @@ def test_every_short_side_has_a_stream(short, layout):
         m, n, k = sizes
         problem = family("sgemm").parse(f"{m}x{n}x{k}", layout=layout)
         assert "skinny" in {config["method"] for config in shipped.start_configs(problem, 75)}
+
+
+def test_counts_pass_64_bits():
+    shipped = space.load("sgemm")
+    assert shipped.raw_size > 2**63
+    problem = family("sgemm").parse("16x1000x512")
+    for constraint, broken, _ in shipped.region(problem, 90).removed():
+        assert 0 <= broken <= shipped.raw_size, constraint.name
