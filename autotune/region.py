@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -67,10 +67,18 @@ class Region:
         self.arch = arch
         self._parts = {method: _Part(space, method, problem, arch) for method in space.methods}
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The space's dimensions."""
-        return self.space.parameters
+        """The space's dimensions, without the values of methods that have no valid point."""
+        methods = tuple(method for method, size in self.sizes.items() if size)
+        found = []
+        for parameter in self.space.parameters:
+            if parameter.name == METHOD:
+                parameter = replace(parameter, values=methods)
+            elif parameter.only not in ("", *methods):
+                parameter = replace(parameter, values=(parameter.default,))
+            found.append(parameter)
+        return tuple(found)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -130,13 +138,28 @@ class Region:
             count: How many; fewer come back when the region has no more.
             exclude: Points that must not be among them.
         """
-        found: list[Config] = []
-        # The smallest first: what it lacks the others give.
-        parts = sorted(self._parts.values(), key=lambda part: part.size)
-        for rank, part in enumerate(parts):
-            share = (count - len(found)) // (len(parts) - rank)
-            found += part.sample(share, rng, exclude)
-        return [found[index] for index in rng.permutation(len(found))] if len(parts) > 1 else found
+        parts = [part for part in self._parts.values() if part.size]
+        if len(parts) == 1:
+            return parts[0].sample(count, rng, exclude)
+        found: dict[Config, None] = {}
+        # A method that runs out leaves its share to the others.
+        while parts and len(found) < count:
+            missing = count - len(found)
+            shares = np.full(len(parts), missing // len(parts))
+            shares[rng.permutation(len(parts))[: missing % len(parts)]] += 1
+            taken = {*exclude, *found}
+            drawn = [
+                part.sample(int(share), rng, taken)
+                for part, share in zip(parts, shares, strict=True)
+            ]
+            found.update(dict.fromkeys(config for configs in drawn for config in configs))
+            parts = [
+                part
+                for part, share, configs in zip(parts, shares, drawn, strict=True)
+                if len(configs) == share
+            ]
+        configs = list(found)
+        return [configs[index] for index in rng.permutation(len(configs))]
 
     def neighbours(self, config: Config, changes: int = 1) -> list[Config]:
         """The valid points that differ from `config` in exactly 1 or 2 parameters."""

@@ -341,6 +341,12 @@ def test_methods_are_sampled_alike(tmp_path, problem):
     assert len(set(region.sample(12, rng))) == 12 and len(set(region.sample(99, rng))) == 14
 
 
+def test_a_method_without_points_has_no_dimensions(tmp_path):
+    region = load(tmp_path, TWO_WAYS).region(family("sgemm").parse("1x4x8"), 75)
+    found = {parameter.name: parameter.values for parameter in region.parameters}
+    assert found == {"method": ("one",), "a": (1, 2, 3), "b": (1, 2), "c": (1,), "d": (0,)}
+
+
 def test_starts_are_fitted_by_what_their_method_has(tmp_path, problem):
     ways = load(tmp_path, TWO_WAYS)
     tall = ways.preset("tall").but(b=1)
