@@ -63,11 +63,13 @@ class LaunchRules:
     Attributes:
         launches: In stream order.
         nondeterministic: When a config may give other bits in every run; None: never.
+        tile: Rows and columns of the output that a block computes; None: one element.
     """
 
     launches: tuple[LaunchRule, ...]
     workspaces: tuple[WorkspaceRule, ...]
     nondeterministic: Expression | None
+    tile: tuple[Expression, Expression] | None
 
     def expressions(self) -> Iterator[Expression]:
         """Every expression of the rules."""
@@ -79,7 +81,7 @@ class LaunchRules:
                     yield from (*argument.map.box, argument.map.swizzle_bytes)
         for workspace in self.workspaces:
             yield from _given(workspace.size_bytes, workspace.when)
-        yield from _given(self.nondeterministic)
+        yield from _given(self.nondeterministic, *(self.tile or ()))
 
     def plan(self, environment: Mapping[str, Any], operands: Sequence[Operand]) -> LaunchPlan:
         """The plan of the config, problem and architecture that `environment` names."""
@@ -100,6 +102,9 @@ class LaunchRules:
             ),
             is_deterministic=self.nondeterministic is None
             or not self.nondeterministic(environment),
+            tile=(int(self.tile[0](environment)), int(self.tile[1](environment)))
+            if self.tile
+            else (1, 1),
         )
 
 

@@ -205,9 +205,18 @@ class _Rules:
         if self.check is not None:
             return self.check(config, question.problem)
         try:
-            return _space(question.problem).explain(config, question.problem, question.arch)
+            whole = self.whole(config, question.problem)
+            return _space(question.problem).explain(whole, question.problem, question.arch)
         except AutotuneError as error:
             return str(error)
+
+    def whole(self, config: Config, problem: Problem) -> Config:
+        """A stored config with the parameters that have come since, at their defaults.
+
+        Raises:
+            InfeasibleError: a parameter or a value that there no longer is.
+        """
+        return config if self.check is not None else _space(problem).config(config)
 
     def start(self, question: Question) -> Config:
         """The config without any row."""
@@ -233,7 +242,7 @@ def _decide(question: Question, rules: _Rules, reader: Reader) -> Answer:
         row = candidate.row
         why = rules.refusal(question, row)
         if why is None:
-            return _worded(question, candidate, tuple(passed_over))
+            return _worded(question, candidate, rules, tuple(passed_over))
         passed_over.append(f"{row['problem']} on {row['device']}: {why}")
         if candidate.tier is Match.exact:
             _log.warning(
@@ -265,7 +274,9 @@ def _fallback(
     )
 
 
-def _worded(question: Question, candidate: Candidate, passed_over: tuple[str, ...]) -> Answer:
+def _worded(
+    question: Question, candidate: Candidate, rules: _Rules, passed_over: tuple[str, ...]
+) -> Answer:
     row, match = candidate.row, candidate.tier
     measured = candidate.is_measured
     how = "measured" if measured else "predicted, never timed,"
@@ -290,7 +301,7 @@ def _worded(question: Question, candidate: Candidate, passed_over: tuple[str, ..
     return Answer(
         match=match,
         reason="; ".join(words),
-        config=Config.from_json(row["config_json"]),
+        config=rules.whole(Config.from_json(row["config_json"]), question.problem),
         evidence=Evidence(row["evidence"]),
         problem=row["problem"],
         device=row["device"],

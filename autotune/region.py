@@ -10,8 +10,9 @@ uniform sample, a sample without repeats and a full listing are all a matter of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import SpaceError
-from autotune.space import Constraint, Parameter, Space, context
+from autotune.space import METHOD, Constraint, Parameter, Space, context
 from autotune.types import Config, Problem
 
 Ints = NDArray[np.int64]
@@ -54,7 +55,7 @@ class _Step:
 
 
 class Region:
-    """The valid part of a space.
+    """The valid part of a space: that of each of its methods, one after the other.
 
     Raises:
         SpaceError: a constraint divides by zero, or there are too many partial configs to count.
@@ -64,23 +65,30 @@ class Region:
         self.space = space
         self.problem = problem
         self.arch = arch
-        self._context = context(problem, arch)
-        self._values = {p.name: np.array(p.values) for p in space.parameters}
-        self._formulas = {entry.name: entry.value for entry in space.derived}
+        self._parts = {method: _Part(space, method, problem, arch) for method in space.methods}
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The space's dimensions, without the values of methods that have no valid point."""
+        methods = tuple(method for method, size in self.sizes.items() if size)
+        found = []
+        for parameter in self.space.parameters:
+            if parameter.name == METHOD:
+                parameter = replace(parameter, values=methods)
+            elif parameter.only not in ("", *methods):
+                parameter = replace(parameter, values=(parameter.default,))
+            found.append(parameter)
+        return tuple(found)
 
     @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The space's dimensions."""
-        return self.space.parameters
+    def sizes(self) -> dict[str, int]:
+        """Number of valid points of each method."""
+        return {method: part.size for method, part in self._parts.items()}
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Number of valid points."""
-        return int(self._steps[-1].cumulative[-1]) if len(self._steps[-1].value) else 0
-
-    @cached_property
-    def _steps(self) -> list[_Step]:
-        return self._eliminate(self.space.constraints)
+        return sum(self.sizes.values())
 
     def removed(self, *, alone: bool = False) -> list[tuple[Constraint, int, int | None]]:
         """What each constraint costs.
@@ -94,11 +102,15 @@ class Region:
         """
         rows: list[tuple[Constraint, int, int | None]] = []
         for constraint in self.space.constraints:
-            broken = self.space.raw_size - self._count([constraint])
+            parts = [part for part in self._parts.values() if constraint in part.constraints]
+            broken = sum(part.raw_size - part.count([constraint]) for part in parts)
             spared = None
             if alone:
-                others = [other for other in self.space.constraints if other is not constraint]
-                spared = self._count(others) - self.size
+                spared = sum(
+                    part.count([other for other in part.constraints if other is not constraint])
+                    - part.size
+                    for part in parts
+                )
             rows.append((constraint, broken, spared))
         return rows
 
@@ -107,6 +119,114 @@ class Region:
         wanted = np.fromiter(numbers, dtype=np.int64)
         if len(wanted) and not (wanted.min() >= 0 and wanted.max() < self.size):
             raise IndexError(f"points are numbered 0 to {self.size - 1}")
+        found: dict[int, Config] = {}
+        first = 0
+        for part in self._parts.values():
+            (rows,) = np.nonzero((wanted >= first) & (wanted < first + part.size))
+            found.update(zip(rows.tolist(), part.unrank(wanted[rows] - first), strict=True))
+            first += part.size
+        return [found[row] for row in range(len(wanted))]
+
+    def sample(
+        self, count: int, rng: np.random.Generator, exclude: Collection[Config] = ()
+    ) -> list[Config]:
+        """Different valid points, as many of each method, of which each is equally likely.
+
+        Methods differ in size by powers of ten, which says nothing about where good points lie.
+
+        Args:
+            count: How many; fewer come back when the region has no more.
+            exclude: Points that must not be among them.
+        """
+        parts = [part for part in self._parts.values() if part.size]
+        if len(parts) == 1:
+            return parts[0].sample(count, rng, exclude)
+        found: dict[Config, None] = {}
+        # A method that runs out leaves its share to the others.
+        while parts and len(found) < count:
+            missing = count - len(found)
+            shares = np.full(len(parts), missing // len(parts))
+            shares[rng.permutation(len(parts))[: missing % len(parts)]] += 1
+            taken = {*exclude, *found}
+            drawn = [
+                part.sample(int(share), rng, taken)
+                for part, share in zip(parts, shares, strict=True)
+            ]
+            found.update(dict.fromkeys(config for configs in drawn for config in configs))
+            parts = [
+                part
+                for part, share, configs in zip(parts, shares, drawn, strict=True)
+                if len(configs) == share
+            ]
+        configs = list(found)
+        return [configs[index] for index in rng.permutation(len(configs))]
+
+    def neighbours(self, config: Config, changes: int = 1) -> list[Config]:
+        """The valid points that differ from `config` in exactly 1 or 2 parameters."""
+        method = self.space.method(config)
+        moves = [
+            (parameter, value)
+            for parameter in self.space.parameters
+            for value in parameter.values
+            if value != config[parameter.name]
+        ]
+        own = [(p.name, value) for p, value in moves if p.only in ("", method)]
+        if changes == 1:
+            return self.valid([config.but(**{name: value}) for name, value in own])
+        pairs = [
+            ((name, value), (other, changed))
+            for index, (name, value) in enumerate(own)
+            for other, changed in own[index + 1 :]
+            if other != name
+        ]
+        # Where the method moves, parameters of the other one may move with it.
+        foreign = [(p.name, value) for p, value in moves if p.only not in ("", method)]
+        pairs += [(move, other) for move in own if move[0] == METHOD for other in foreign]
+        return self.valid([config.but(**dict(pair)) for pair in pairs])
+
+    def valid(self, configs: Sequence[Config]) -> list[Config]:
+        """Those of the configs that keep every constraint, in their order."""
+        kept: set[int] = set()
+        for method, part in self._parts.items():
+            mine = [i for i, config in enumerate(configs) if self.space.method(config) == method]
+            kept.update(part.valid(configs, mine))
+        return [config for index, config in enumerate(configs) if index in kept]
+
+
+class _Part:
+    """The valid points of one method."""
+
+    def __init__(self, space: Space, method: str, problem: Problem, arch: int) -> None:
+        self.space = space
+        self.method = method
+        self.parameters = space.parameters_of(method)
+        self.constraints = space.constraints_of(method)
+        self.raw_size = space.raw_size_of(method)
+        self._method = space.methods[method]
+        own = {parameter.name for parameter in self.parameters}
+        self._foreign = {p.name: p.default for p in space.parameters if p.name not in own}
+        self._context = {**context(problem, arch), METHOD: method}
+        self._values = {p.name: np.array(p.values) for p in self.parameters}
+
+    @cached_property
+    def size(self) -> int:
+        """Number of valid points."""
+        return _size(self._steps)
+
+    @cached_property
+    def _steps(self) -> list[_Step]:
+        return self._eliminate(self.constraints, self.parameters)
+
+    def count(self, constraints: Sequence[Constraint]) -> int:
+        """Number of points that keep these constraints."""
+        read = frozenset[str]().union(*(self._method.supports[c.name] for c in constraints))
+        # The rest multiply what is left, past what 64 bits hold.
+        free = [p for p in self.parameters[1:] if p.name not in read]
+        kept = [p for p in self.parameters if p not in free]
+        return _size(self._eliminate(constraints, kept)) * math.prod(len(p.values) for p in free)
+
+    def unrank(self, wanted: Ints) -> list[Config]:
+        """The points of these numbers, each from 0 to `size` - 1."""
         groups = np.zeros(len(wanted), dtype=np.int64)
         chosen: dict[str, list[Any]] = {}
         for step in reversed(self._steps):
@@ -116,18 +236,14 @@ class Region:
             chosen[step.parameter.name] = [values[index] for index in step.value[rows]]
         names = list(chosen)
         return [
-            Config(dict(zip(names, row, strict=True))) for row in zip(*chosen.values(), strict=True)
+            Config({**self._foreign, **dict(zip(names, row, strict=True))})
+            for row in zip(*chosen.values(), strict=True)
         ]
 
     def sample(
-        self, count: int, rng: np.random.Generator, exclude: Collection[Config] = ()
+        self, count: int, rng: np.random.Generator, exclude: Collection[Config]
     ) -> list[Config]:
-        """Different valid points, each equally likely.
-
-        Args:
-            count: How many; fewer come back when the region has no more.
-            exclude: Points that must not be among them.
-        """
+        """Different valid points, each equally likely."""
         found: dict[Config, None] = {}
         if self.size <= 2 * (count + len(exclude)):
             for config in self.unrank(rng.permutation(self.size)):
@@ -140,48 +256,35 @@ class Region:
                     found[config] = None
         return list(found)
 
-    def neighbours(self, config: Config, changes: int = 1) -> list[Config]:
-        """The valid points that differ from `config` in exactly 1 or 2 parameters."""
-        moves = [
-            (parameter.name, value)
-            for parameter in self.space.parameters
-            for value in parameter.values
-            if value != config[parameter.name]
-        ]
-        if changes == 1:
-            candidates = [config.but(**{name: value}) for name, value in moves]
-        else:
-            candidates = [
-                config.but(**{name: value, other: changed})
-                for index, (name, value) in enumerate(moves)
-                for other, changed in moves[index + 1 :]
-                if other != name
-            ]
-        return self.valid(candidates)
+    def valid(self, configs: Sequence[Config], mine: Sequence[int]) -> list[int]:
+        """Those numbers of configs of this method that keep every constraint."""
+        rows = np.array(
+            [i for i in mine if all(configs[i][n] == v for n, v in self._foreign.items())],
+            dtype=np.int64,
+        )
+        columns = {
+            name: np.array([configs[row][name] for row in rows.tolist()]) for name in self._values
+        }
+        places = np.arange(len(rows))
+        for constraint in self.constraints:
+            if not len(places):
+                break
+            # Only what earlier constraints let through: later ones may rest on them.
+            some = {name: array[places] for name, array in columns.items()}
+            names = {**self._context, **some}
+            kept = self._holds(constraint, self.space.environment(names, self.method))
+            places = places[np.broadcast_to(kept, places.shape)]
+        return [int(row) for row in rows[places]]
 
-    def valid(self, configs: Sequence[Config]) -> list[Config]:
-        """Those of the configs that keep every constraint, in their order."""
-        if not configs:
-            return []
-        columns = {name: np.array([c[name] for c in configs]) for name in self._values}
-        rows = np.arange(len(configs))
-        for constraint in self.space.constraints:
-            some = {name: array[rows] for name, array in columns.items()}
-            kept = self._holds(constraint, self.space.environment({**self._context, **some}))
-            rows = rows[np.broadcast_to(kept, rows.shape)]
-        return [configs[row] for row in rows.tolist()]
-
-    def _count(self, constraints: Sequence[Constraint]) -> int:
-        last = self._eliminate(constraints)[-1]
-        return int(last.cumulative[-1]) if len(last.value) else 0
-
-    def _eliminate(self, constraints: Sequence[Constraint]) -> list[_Step]:
+    def _eliminate(
+        self, constraints: Sequence[Constraint], parameters: Sequence[Parameter]
+    ) -> list[_Step]:
         pending = list(constraints)
         known: set[str] = set()
         live: dict[str, _Column] = {}
         counts: Ints = np.ones(1, dtype=np.int64)
         steps: list[_Step] = []
-        for parameter in self.space.parameters:
+        for parameter in parameters:
             known.add(parameter.name)
             width = len(parameter.values)
             if len(counts) * width > ROW_LIMIT:
@@ -193,7 +296,7 @@ class Region:
             value = np.tile(np.arange(width, dtype=np.int16), len(counts))
             live = {name: column.rows(parent) for name, column in live.items()}
             live[parameter.name] = _Column(self._values[parameter.name], value)
-            ready = [c for c in pending if self.space.supports[c.name] <= known]
+            ready = [c for c in pending if self._method.supports[c.name] <= known]
             pending = [c for c in pending if c not in ready]
             rows = np.arange(len(value))
             for constraint in ready:
@@ -227,11 +330,11 @@ class Region:
             if name in self._values:
                 if name in known:
                     names[name] = None
-            elif support := self.space.derived_supports.get(name):
+            elif support := self._method.derived_supports.get(name):
                 if support <= known:
                     names[name] = None
                 elif not support.isdisjoint(known):
-                    for part in self._formulas[name].names:
+                    for part in self._method.formulas[name].names:
                         visit(part)
 
         for constraint in pending:
@@ -253,7 +356,7 @@ class Region:
         columns = {
             name: lambda column=column: column.rows(rows).all() for name, column in live.items()
         }
-        return self.space.environment(self._context, columns)
+        return self.space.environment(self._context, self.method, columns)
 
     def _holds(self, constraint: Constraint, environment: Mapping[str, Any]) -> NDArray[np.bool_]:
         return np.asarray(self.space.holds(constraint, environment), dtype=bool)
@@ -286,3 +389,7 @@ def _merge(live: Mapping[str, _Column], rows: int) -> tuple[Ints, Ints]:
         size *= len(column.values)
     _, representative, group = np.unique(key, return_index=True, return_inverse=True)
     return group.astype(np.int64), representative.astype(np.int64)
+
+
+def _size(steps: Sequence[_Step]) -> int:
+    return int(steps[-1].cumulative[-1]) if len(steps[-1].value) else 0

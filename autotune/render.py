@@ -33,7 +33,9 @@ def render(
     chosen.check(config, problem, arch)
     names = chosen.values(config, problem, arch)
     try:
-        text = _environment().get_template(f"{problem.kernel}/{problem.kernel}.cu.j2").render(names)
+        # A method has a template of its own; a family without methods one of its own name.
+        name = chosen.method(config) or problem.kernel
+        text = _environment().get_template(f"{problem.kernel}/{name}.cu.j2").render(names)
     except jinja2.TemplateError as error:
         raise TemplateError(f"the template of {problem.kernel} fails: {error}") from error
     body = _tidy(text)

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,9 @@ from autotune.types import Config, Device, LaunchPlan, Problem, Scalar
 if TYPE_CHECKING:
     from autotune.region import Region
 
+METHOD = "method"
+"""The parameter that chooses among ways of computing, where a family has several."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
@@ -35,6 +38,8 @@ class Parameter:
     Attributes:
         values: In the order in which neighbours follow one another.
         default: What a preset means that does not name the parameter.
+        only: The method that has it; empty where all have. With another method it must hold its
+            default.
         opt_in: Values that no search tries unless it is asked to.
     """
 
@@ -42,21 +47,28 @@ class Parameter:
     values: tuple[Scalar, ...]
     default: Scalar
     meaning: str
+    only: str = ""
     opt_in: tuple[Scalar, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """A value computed from parameters and problem, under a name of its own."""
+    """A value computed from parameters and problem, under a name of its own.
+
+    Attributes:
+        values: By method; one under the empty name serves every method.
+    """
 
     name: str
-    value: Expression
+    values: Mapping[str, Expression]
     meaning: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """A rule that every valid config keeps.
+    """A rule that every valid config keeps, of the methods that it speaks of.
+
+    It speaks of every method but those that lack a parameter on which it rests.
 
     Attributes:
         why: The reason, printed when the rule refuses; `{name}` stands for a value.
@@ -67,9 +79,28 @@ class Constraint:
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """What the file says of one way of computing.
+
+    Attributes:
+        supports: For each constraint that speaks of it, the parameters on which that rests.
+        formulas: The derived values that it knows.
+        derived_supports: For each of these, the parameters on which it rests.
+    """
+
+    supports: Mapping[str, frozenset[str]]
+    formulas: Mapping[str, Expression]
+    derived_supports: Mapping[str, frozenset[str]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """A kernel family's space, as its file describes it."""
+    """A kernel family's space, as its file describes it.
+
+    Where there is a parameter `method`, its values are ways of computing, each with parameters and
+    rules of its own beside those of all; a config leaves the other methods' at their defaults.
+    """
 
     kernel: str
     path: Path
@@ -87,15 +118,40 @@ class Space:
     """parameters that may take an earlier value to make a preset fit a problem; the last named
     gives way first"""
     rules: LaunchRules
-    supports: dict[str, frozenset[str]] = field(repr=False, compare=False)
-    """for each constraint, the parameters that it rests on"""
-    derived_supports: dict[str, frozenset[str]] = field(repr=False, compare=False)
-    """the same for each derived value"""
+    methods: Mapping[str, Method] = field(repr=False, compare=False)
+    """by name; one without a name where the space has no parameter `method`"""
 
     @property
     def raw_size(self) -> int:
-        """Number of combinations before any constraint."""
-        return math.prod(len(parameter.values) for parameter in self.parameters)
+        """Number of combinations before any constraint, of each method's own parameters."""
+        return sum(self.raw_size_of(method) for method in self.methods)
+
+    def raw_size_of(self, method: str) -> int:
+        """The combinations of one method."""
+        return math.prod(len(parameter.values) for parameter in self.parameters_of(method))
+
+    def parameters_of(self, method: str) -> tuple[Parameter, ...]:
+        """The parameters that a method has; `method` itself holds its name alone."""
+        return tuple(
+            replace(parameter, values=(method,), default=method)
+            if parameter.name == METHOD
+            else parameter
+            for parameter in self.parameters
+            if parameter.only in ("", method)
+        )
+
+    def constraints_of(self, method: str) -> tuple[Constraint, ...]:
+        """The rules that speak of a method."""
+        supports = self.methods[method].supports
+        return tuple(constraint for constraint in self.constraints if constraint.name in supports)
+
+    def method(self, config: Config) -> str:
+        """The method of a config; empty where the space has no parameter `method`."""
+        return str(config.get(METHOD, ""))
+
+    def settled(self, config: Config) -> Config:
+        """`config` with the parameters of other methods at their defaults."""
+        return settled(config, self.parameters)
 
     def parameter(self, name: str) -> Parameter:
         """The parameter of that name.
@@ -111,6 +167,8 @@ class Space:
 
     def config(self, values: Mapping[str, Any]) -> Config:
         """A whole config from some of its values; the rest are the defaults.
+
+        So a config that was stored before a parameter existed means what it meant.
 
         Raises:
             InfeasibleError: an unknown name, or a value that the parameter does not have.
@@ -149,19 +207,24 @@ class Space:
         return self.presets[name]
 
     def values(self, config: Config, problem: Problem, arch: int) -> dict[str, Any]:
-        """Parameters, the problem's variables, the architecture's limits and all derived values."""
-        return dict(self.environment({**context(problem, arch), **config}))
+        """The problem's variables, the architecture's limits, and what the config's method knows:
+        its parameters and derived values."""
+        foreign = {p.name for p in self.parameters if p.only not in ("", self.method(config))}
+        known = self._environment(config, problem, arch)
+        return {name: known[name] for name in known if name not in foreign}
 
     def environment(
-        self, names: Mapping[str, Any], late: Mapping[str, Callable[[], Any]] | None = None
+        self,
+        names: Mapping[str, Any],
+        method: str,
+        late: Mapping[str, Callable[[], Any]] | None = None,
     ) -> Mapping[str, Any]:
-        """`names` and the derived values, each computed when it is first read; so are the `late`
-        names."""
-        return _Environment(names, late or {}, self._derived)
+        """`names` and a method's derived values, each computed when it is first read; so are the
+        `late` names."""
+        return _Environment(names, late or {}, self.methods[method].formulas)
 
-    @property
-    def _derived(self) -> dict[str, Expression]:
-        return {entry.name: entry.value for entry in self.derived}
+    def _environment(self, config: Config, problem: Problem, arch: int) -> Mapping[str, Any]:
+        return self.environment({**context(problem, arch), **config}, self.method(config))
 
     def explain(self, config: Config, problem: Problem, arch: int) -> str | None:
         """Why a config is not valid: the broken rule with its reason and values; None if it is."""
@@ -174,10 +237,22 @@ class Space:
                     return f"{name} = {value!r} is not in the space"
             except SpaceError as error:
                 return str(error)
-        environment = self.environment({**context(problem, arch), **config})
-        for constraint in self.constraints:
+        method = self.method(config)
+        for parameter in self.parameters:
+            if parameter.only not in ("", method) and config[parameter.name] != parameter.default:
+                return (
+                    f"{parameter.name} = {config[parameter.name]} is of the method "
+                    f"{parameter.only}; with {METHOD} {method} it must be {parameter.default}"
+                )
+        environment = self._environment(config, problem, arch)
+        broken = self._broken(method, environment)
+        return reason(broken, environment) if broken else None
+
+    def _broken(self, method: str, environment: Mapping[str, Any]) -> Constraint | None:
+        """The first constraint that one config does not keep."""
+        for constraint in self.constraints_of(method):
             if not self.holds(constraint, environment):
-                return reason(constraint, environment)
+                return constraint
         return None
 
     def holds(self, constraint: Constraint, environment: Mapping[str, Any]) -> Any:
@@ -210,15 +285,20 @@ class Space:
         Vector widths depend on how a problem lies in memory: a good tile stays a good tile with
         narrower loads.
         """
-        lower = []
-        for name in self.adaptable:
-            values = self.parameter(name).values
-            lower.append(values[values.index(config[name]) :: -1])
+        if self.settled(config) != config:
+            return None
+        method = self.method(config)
+        own = [p for p in map(self.parameter, self.adaptable) if p.only in ("", method)]
+        names = [parameter.name for parameter in own]
+        lower = [p.values[p.values.index(config[p.name]) :: -1] for p in own]
         # The first is the config itself; the last name is lowered first.
         for choice in itertools.product(*lower):
-            candidate = config.but(**dict(zip(self.adaptable, choice, strict=True)))
-            if self.is_valid(candidate, problem, arch):
+            candidate = config.but(**dict(zip(names, choice, strict=True)))
+            broken = self._broken(method, self._environment(candidate, problem, arch))
+            if broken is None:
                 return candidate
+            if not self.methods[method].supports[broken.name] & set(names):
+                return None  # no lower value mends that
         return None
 
     def start_configs(self, problem: Problem, arch: int) -> list[Config]:
@@ -238,7 +318,8 @@ class Space:
         names = {**context(problem, arch), **config}
         if sm_count is not None:
             names["sm_count"] = sm_count
-        return self.rules.plan(self.environment(names), problem.operands)
+        environment = self.environment(names, self.method(config))
+        return self.rules.plan(environment, problem.operands)
 
     def region(self, problem: Problem, arch: int) -> Region:
         """The valid points for a problem and an architecture."""
@@ -271,6 +352,13 @@ class _Environment(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(dict.fromkeys([*self._names, *self._late, *self._derived]))
+
+
+def settled(config: Config, parameters: Sequence[Parameter]) -> Config:
+    """`config` with the parameters of methods other than its own at their defaults."""
+    foreign = (p for p in parameters if p.only not in ("", config.get(METHOD, "")))
+    changes = {p.name: p.default for p in foreign if config[p.name] != p.default}
+    return config.but(**changes) if changes else config
 
 
 def context(problem: Problem, arch: int) -> dict[str, Scalar]:

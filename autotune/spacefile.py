@@ -17,7 +17,7 @@ from autotune.launches import (
     MapRule,
     WorkspaceRule,
 )
-from autotune.space import Constraint, Derived, Parameter, Space, context
+from autotune.space import METHOD, Constraint, Derived, Method, Parameter, Space, context
 from autotune.types import Config, Problem, Scalar
 
 
@@ -59,19 +59,35 @@ class Reader:
     def space(self) -> Space:
         table = self.table_of(
             self.table, "the file", ["kernel", "parameters", "launches"],
-            "derived constraints presets starts ladder adaptable workspaces nondeterministic",
+            "derived constraints presets starts ladder adaptable workspaces nondeterministic tile",
         )  # fmt: skip
         parameters = tuple(self.parameter(n, e) for n, e in table["parameters"].items())
         if not parameters:
             raise self.fail("the space is empty: it has no parameters")
-        derived = tuple(self.derived(n, e) for n, e in table.get("derived", {}).items())
+        methods = next((p.values for p in parameters if p.name == METHOD), ("",))
+        for parameter in parameters:
+            if parameter.only not in ("", *methods):
+                raise self.fail(
+                    f"parameters.{parameter.name}: {parameter.only!r} is not a method; possible "
+                    f"are {', '.join(map(str, methods))}"
+                )
+        derived = tuple(self.derived(n, e, methods) for n, e in table.get("derived", {}).items())
         constraints = tuple(
             self.constraint(n, e) for n, e in enumerate(table.get("constraints", []))
         )
         rules = self.launch_rules(table)
-        supports, derived_supports = self.supports(
-            str(table["kernel"]), parameters, derived, constraints, rules
-        )
+        described = {
+            str(method): self.method(
+                str(method), str(table["kernel"]), parameters, derived, constraints, rules
+            )
+            for method in methods
+        }
+        for constraint in constraints:
+            if not any(constraint.name in method.supports for method in described.values()):
+                raise self.fail(
+                    f"constraint {constraint.name!r} speaks of no method: it rests on parameters "
+                    "of several"
+                )
         space = Space(
             kernel=table["kernel"],
             path=self.file,
@@ -84,8 +100,7 @@ class Reader:
             ladder=tuple(table.get("ladder", [])),
             adaptable=tuple(table.get("adaptable", [])),
             rules=rules,
-            supports=supports,
-            derived_supports=derived_supports,
+            methods=described,
         )
         presets = self.presets(space, table.get("presets", {}))
         for list_name, names in (("starts", space.starts), ("ladder", space.ladder)):
@@ -98,12 +113,15 @@ class Reader:
         for name in space.adaptable:
             if name not in {parameter.name for parameter in parameters}:
                 raise self.fail(f"adaptable names {name!r}, which is not a parameter")
+        for name, preset in presets.items():
+            if preset != space.settled(preset):
+                raise self.fail(f"presets.{name} has values of parameters of another method")
         object.__setattr__(space, "presets", presets)
         return space
 
     def parameter(self, name: str, entry: Any) -> Parameter:
         place = f"parameters.{name}"
-        entry = self.table_of(entry, place, ["values", "meaning"], "default opt_in")
+        entry = self.table_of(entry, place, ["values", "meaning"], "default only opt_in")
         values = entry["values"]
         if not isinstance(values, list) or not values:
             raise self.fail(f"{place} has no values: the space is empty")
@@ -123,13 +141,22 @@ class Reader:
             values=tuple(values),
             default=default,
             meaning=entry["meaning"],
+            only=entry.get("only", ""),
             opt_in=opt_in,
         )
 
-    def derived(self, name: str, entry: Any) -> Derived:
-        entry = self.table_of(entry, f"derived.{name}", ["value", "meaning"])
-        value = self.expression(entry["value"], f"derived.{name}")
-        return Derived(name=name, value=value, meaning=entry["meaning"])
+    def derived(self, name: str, entry: Any, methods: Sequence[Scalar]) -> Derived:
+        place = f"derived.{name}"
+        names = [str(method) for method in methods if method]
+        entry = self.table_of(entry, place, ["meaning"], " ".join(["value", *names]))
+        values = {
+            "" if key == "value" else key: self.expression(text, place)
+            for key, text in entry.items()
+            if key != "meaning"
+        }
+        if not values:
+            raise self.fail(f"{place} lacks 'value'")
+        return Derived(name=name, values=values, meaning=entry["meaning"])
 
     def constraint(self, number: int, entry: Any) -> Constraint:
         entry = self.table_of(entry, f"constraint {number + 1}", ["name", "rule", "why"])
@@ -145,7 +172,13 @@ class Reader:
             launches=tuple(self.launch(entry, names) for entry in table["launches"]),
             workspaces=workspaces,
             nondeterministic=self.optional(table, "nondeterministic", "the file"),
+            tile=self.tile(table["tile"]) if "tile" in table else None,
         )
+
+    def tile(self, entry: Any) -> tuple[Expression, Expression]:
+        if not isinstance(entry, list) or len(entry) != 2:
+            raise self.fail("tile needs two expressions: rows and columns")
+        return self.expression(entry[0], "tile"), self.expression(entry[1], "tile")
 
     def workspace(self, entry: Any) -> WorkspaceRule:
         entry = self.table_of(entry, "workspaces", ["name", "size_bytes", "zeroed"], "when")
@@ -224,44 +257,59 @@ class Reader:
             whys[name] = why
         return whys
 
-    def supports(
+    def method(
         self,
+        name: str,
         kernel: str,
         parameters: tuple[Parameter, ...],
         derived: tuple[Derived, ...],
         constraints: tuple[Constraint, ...],
         rules: LaunchRules,
-    ) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
-        """Check every name in every expression, and collect what each constraint and each derived
-        value rests on."""
+    ) -> Method:
+        """Check every name in every expression, and find what speaks of a method: what rests on no
+        parameter of another one."""
         known: dict[str, frozenset[str]] = {p.name: frozenset([p.name]) for p in parameters}
-        for name in _context_names(kernel):
-            if name in known:
-                raise self.fail(f"parameters.{name}: the name already stands for something else")
-            known[name] = frozenset()
+        foreign = frozenset(p.name for p in parameters if p.only not in ("", name))
+        for variable in _context_names(kernel):
+            if variable in known:
+                raise self.fail(
+                    f"parameters.{variable}: the name already stands for something else"
+                )
+            known[variable] = frozenset()
         supports: dict[str, frozenset[str]] = {}
+        formulas: dict[str, Expression] = {}
 
         def collect(expression: Expression, place: str) -> frozenset[str]:
-            for name in expression.names:
-                if name not in known:
-                    raise self.fail(f"{place} uses the unknown name {name!r}")
-            return frozenset().union(*(known[name] for name in expression.names))
+            for read in expression.names:
+                if read not in known:
+                    raise self.fail(f"{place} uses the unknown name {read!r}")
+            return frozenset().union(*(known[read] for read in expression.names))
 
         for entry in derived:
             if entry.name in known:
                 raise self.fail(f"derived.{entry.name}: the name is taken")
-            known[entry.name] = collect(entry.value, f"derived.{entry.name}")
+            value = entry.values.get(name, entry.values.get(""))
+            # What has formulas for other methods alone is theirs.
+            known[entry.name] = collect(value, f"derived.{entry.name}") if value else foreign
+            if value and not known[entry.name] & foreign:
+                formulas[entry.name] = value
         for constraint in constraints:
             if constraint.name in supports:
                 raise self.fail(f"two constraints are named {constraint.name!r}")
             place = f"constraint {constraint.name!r}"
             supports[constraint.name] = collect(constraint.rule, place)
-            for name in re.findall(r"\{(\w+)\}", constraint.why):
-                if name not in known:
-                    raise self.fail(f"{place}: its reason uses the unknown name {name!r}")
+            for read in re.findall(r"\{(\w+)\}", constraint.why):
+                if read not in known:
+                    raise self.fail(f"{place}: its reason uses the unknown name {read!r}")
+                if known[read] & foreign and not supports[constraint.name] & foreign:
+                    raise self.fail(f"{place}: its reason uses {read!r}, which {name} lacks")
         for expression in rules.expressions():
             collect(expression, "launching")
-        return supports, {entry.name: known[entry.name] for entry in derived}
+        return Method(
+            supports={rule: on for rule, on in supports.items() if not on & foreign},
+            formulas=formulas,
+            derived_supports={value: known[value] for value in formulas},
+        )
 
 
 def _context_names(kernel: str) -> frozenset[str]:

@@ -9,7 +9,7 @@ from functools import cache
 
 from autotune import assets
 
-LAUNCH_SECTIONS = ("launches", "workspaces", "nondeterministic")
+LAUNCH_SECTIONS = ("launches", "workspaces", "nondeterministic", "tile")
 """Sections of a space file that say how a config is launched."""
 
 
@@ -30,7 +30,10 @@ def sha256(kernel: str) -> str:
         digest.update(f"{file.relative_to(folder)}\0".encode() + file.read_bytes() + b"\0")
     text = (assets.folder("search_spaces") / f"{kernel}.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text)
-    formulas = {name: entry["value"] for name, entry in table.get("derived", {}).items()}
+    formulas = {
+        name: {key: text for key, text in entry.items() if key != "meaning"}
+        for name, entry in table.get("derived", {}).items()
+    }
     rules = [formulas, *(table.get(name) for name in LAUNCH_SECTIONS)]
     digest.update(json.dumps(rules, sort_keys=True).encode())
     return digest.hexdigest()

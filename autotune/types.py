@@ -380,11 +380,13 @@ class LaunchPlan:
     Attributes:
         workspaces: Memory that they need beside the operands.
         is_deterministic: Whether equal inputs give equal bits, run after run on one device.
+        tile: Rows and columns of the output that a block computes, or several blocks together.
     """
 
     launches: tuple[Launch, ...]
     workspaces: tuple[Workspace, ...] = ()
     is_deterministic: bool = True
+    tile: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,7 +158,8 @@ def predict(work: Work, device: Device, constants: Constants = FITTED) -> Predic
     loops = busy + latency
     edge -= apart * (loops + edge - _together(constants.overlap, loops, edge))
     on_sms_ns = (loops + edge) * ns
-    time_ns = _together(constants.memory_overlap, on_sms_ns, dram_ns) + constants.launch_ns
+    launch_ns = constants.launch_ns * work.launches
+    time_ns = _together(constants.memory_overlap, on_sms_ns, dram_ns) + launch_ns
     units = (turn.issue * work.warps / _SCHEDULERS, turn.shared, turn.l1, turn.l2)
     issue, shared, l1, l2 = (turns * cycles * ns for cycles in units)
     return Prediction(
@@ -172,7 +173,7 @@ def predict(work: Work, device: Device, constants: Constants = FITTED) -> Predic
             "latency": latency * ns,
             "edge": edge * ns,
             "tail": (busy - turns * _together(constants.overlap, *units)) * ns,
-            "launch": constants.launch_ns,
+            "launch": launch_ns,
         },
         blocks_per_sm=resident.blocks,
     )

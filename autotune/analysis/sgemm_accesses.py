@@ -9,53 +9,15 @@ emulator counts the accesses of the rendered source instead, where it can run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
 
+from autotune.analysis import sgemm_skinny_accesses
+from autotune.analysis.access import KINDS, Access, Kind
 from autotune.analysis.global_memory import sectors
 from autotune.analysis.sgemm_work import lane, line_place
 from autotune.analysis.shared_memory import LANES, wavefronts
 from autotune.analysis.waves import tiles
 from autotune.problems.sgemm import FLOAT_BYTES, Sgemm
 from autotune.types import Config
-
-Kind = Literal[
-    "shared load",
-    "shared store",
-    "global load",
-    "global store",
-    "global add",
-    "cluster load",
-    "bulk load",
-]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """One kind of access to one operand, over the whole launch.
-
-    Attributes:
-        operand: `a`, `b` or `c`.
-        width_bytes: Bytes per lane; 0 where requests of several widths are counted together.
-        requests: Accesses of warps.
-        wavefronts: Passes through shared memory; 0 for global memory.
-        conflicts: Wavefronts lost to bank conflicts.
-        sectors: 32-byte sectors of global memory; 0 for shared memory.
-    """
-
-    operand: str
-    kind: Kind
-    width_bytes: int
-    requests: int
-    wavefronts: int = 0
-    conflicts: int = 0
-    sectors: int = 0
-
-    @property
-    def conflict_share(self) -> float:
-        """Conflicts among the wavefronts, 0 to 1."""
-        return self.conflicts / self.wavefronts if self.wavefronts else 0.0
 
 
 def accesses(problem: Sgemm, config: Config) -> tuple[Access, ...]:
@@ -64,6 +26,15 @@ def accesses(problem: Sgemm, config: Config) -> tuple[Access, ...]:
     Args:
         config: A point of the space that its constraints admit for `problem`.
     """
+    found = (
+        sgemm_skinny_accesses.accesses(problem, config)
+        if config.get("method") == "skinny"
+        else _tiled(problem, config)
+    )
+    return tuple(sorted(found, key=lambda access: (KINDS.index(access.kind), access.operand)))
+
+
+def _tiled(problem: Sgemm, config: Config) -> list[Access]:
     layout = _Layout(problem, config)
     found = []
     for operand in ("a", "b"):
@@ -79,21 +50,7 @@ def accesses(problem: Sgemm, config: Config) -> tuple[Access, ...]:
     found.append(layout.result("global store"))
     if not problem.beta_zero:
         found.append(layout.result("global load"))
-    return tuple(sorted(found, key=lambda access: (KINDS.index(access.kind), access.operand)))
-
-
-def total(operand: str, kind: Kind, counted: Sequence[Access]) -> Access:
-    """The sum of several."""
-    widths = {access.width_bytes for access in counted}
-    return Access(
-        operand=operand,
-        kind=kind,
-        width_bytes=widths.pop() if len(widths) == 1 else 0,
-        requests=sum(access.requests for access in counted),
-        wavefronts=sum(access.wavefronts for access in counted),
-        conflicts=sum(access.conflicts for access in counted),
-        sectors=sum(access.sectors for access in counted),
-    )
+    return found
 
 
 class _Layout:

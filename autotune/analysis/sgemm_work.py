@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from autotune.analysis import sgemm_skinny_work
 from autotune.analysis.global_memory import SECTOR_BYTES
 from autotune.analysis.shared_memory import LANES, wavefronts
-from autotune.analysis.work import Work
+from autotune.analysis.work import Work, register_bound
 from autotune.problems.sgemm import FLOAT_BYTES, Sgemm
 from autotune.types import Config
 
@@ -35,9 +36,6 @@ _LINE_STORE_WAVEFRONTS = 4
 """Storing one chunk of 16 bytes a lane, whose lines are exchanged so that banks differ."""
 _SQUEEZED = 128
 _LINE_BYTES = 128
-_PARTITIONS = 4
-_REGISTERS_PER_SM = 65536
-_REGISTERS_PER_THREAD = 255
 
 
 def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
@@ -47,6 +45,8 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
         config: A point of the space that its constraints admit for `problem`.
         registers: Per thread, from the binary; estimated while there is none.
     """
+    if config.get("method") == "skinny":
+        return sgemm_skinny_work.work(problem, config, registers)
     block_m, block_n, block_k = (_number(config, f"block_{axis}") for axis in "mnk")
     thread_m, thread_n = _number(config, "thread_m"), _number(config, "thread_n")
     lanes_m, stages = _number(config, "lanes_m"), _number(config, "stages")
@@ -123,7 +123,7 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
     sectors, edge_lines = _stored_places(lane_map, lanes_m, stride)
     needed = results + (4 if whole_lines else 1) * thread_m + thread_n + staged + _OTHER_REGISTERS
     needed += _UNEVEN_REGISTERS * uneven + _SWIZZLE_REGISTERS * is_swizzled
-    bound = _bound(warps * _number(config, "min_blocks"))
+    bound = register_bound(warps * _number(config, "min_blocks"))
     if registers is None:
         registers = min(_squeezed(needed), bound)
     tile_rows, tile_columns = -(-problem.m // block_m), -(-problem.n // block_n)
@@ -190,13 +190,6 @@ def _number(config: Config, name: str) -> int:
 def _fragment(size: int) -> int:
     """Floats in one load of a fragment."""
     return 4 if size % 4 == 0 else 2 if size % 2 == 0 else 1
-
-
-def _bound(warps: int) -> int:
-    """Registers per thread that launch bounds leave, by spilling if need be."""
-    per_partition = -(-warps // _PARTITIONS)
-    most = _REGISTERS_PER_SM // _PARTITIONS // (per_partition * LANES) // 8 * 8
-    return min(most, _REGISTERS_PER_THREAD)
 
 
 def _squeezed(registers: int) -> int:

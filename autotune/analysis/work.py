@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_PARTITIONS = 4
+_LANES = 32
+_REGISTERS_PER_SM = 65536
+_REGISTERS_PER_THREAD = 255
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
@@ -40,6 +45,7 @@ class Work:
         tile_rows, tile_columns: Of a matrix of tiles, one block each; `blocks` is a multiple.
         group_rows: Rows of tiles that are walked together, column by column.
         row_bytes, column_bytes: Of the operands that a row and a column of tiles share.
+        launches: One, or more where others follow that only bring results together.
     """
 
     blocks: int
@@ -66,8 +72,16 @@ class Work:
     group_rows: int
     row_bytes: int
     column_bytes: int
+    launches: int = 1
 
     @property
     def warps(self) -> int:
         """Warps per block."""
         return -(-self.threads // 32)
+
+
+def register_bound(warps: int) -> int:
+    """Registers per thread that launch bounds leave where so many warps must fit an SM."""
+    per_partition = -(-warps // _PARTITIONS)
+    most = _REGISTERS_PER_SM // _PARTITIONS // (per_partition * _LANES) // 8 * 8
+    return min(most, _REGISTERS_PER_THREAD)

@@ -13,7 +13,7 @@ from autotune.emulate.data import Data, output
 from autotune.emulate.describe import element_address
 from autotune.emulate.report import Fault, FaultKind
 from autotune.emulate.run import Written
-from autotune.types import Config, Operand
+from autotune.types import Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,16 @@ class Output:
         return Region((0, operand.batch), (0, operand.rows), (0, operand.columns), -1)
 
 
-def faults(data: Data, config: Config, written: Written, blocks: list[int] | None) -> list[Fault]:
+def faults(
+    data: Data, tile: sample.Part, written: Written, blocks: list[int] | None
+) -> list[Fault]:
     """Elements that are missing or wrong: of each kind the first one of each region.
 
     Args:
+        tile: Rows and columns of the output that a block computes.
         blocks: The blocks that were run, each of which owes its tile; None for the whole grid.
     """
     found = Output(output(data.problem), written)
-    tile = sample.tile(config)
     result: list[Fault] = []
     if blocks is None:
         result.extend(_faults_of(data, found, found.whole, tile))

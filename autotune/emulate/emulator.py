@@ -61,6 +61,7 @@ def emulate(
     """
     started = time.perf_counter()
     data = Data(variant.problem, dict(scalars or variant.problem.scalars), seed)
+    tile = variant.plan.tile
     grid = [range(launch.blocks) for launch in variant.plan.launches]
     total_blocks = sum(map(len, grid))
     chosen = _chosen(variant, blocks, seed, grid)
@@ -68,7 +69,7 @@ def emulate(
     is_sample = blocks == "sample" and not is_whole
 
     result = run(variant, data, chosen, unread, timeout_s)
-    wanted = sample.parts(variant.problem, variant.config) if is_sample else Counter[sample.Part]()
+    wanted = sample.parts(variant.problem, tile) if is_sample else Counter[sample.Part]()
     more = sample.more_blocks(total_blocks, seed)
     while wanted and not result.faults and not result.is_hung and len(chosen[0]) < _SAMPLE_LIMIT:
         if not wanted.keys() - _parts(variant, result).values():
@@ -79,16 +80,14 @@ def emulate(
     lines = variant.source.splitlines()
     faults = _faults(result, variant, lines, timeout_s)
     if not faults:
-        faults = check.faults(
-            data, variant.config, result.written, None if is_whole else list(chosen[0])
-        )
+        faults = check.faults(data, tile, result.written, None if is_whole else list(chosen[0]))
     if result.is_dependent and is_whole:
         for order in _other_orders(grid, seed):
             if not faults:
                 again = run(variant, data, order, unread, timeout_s)
                 faults = _faults(again, variant, lines, timeout_s)
             if not faults:
-                faults = check.faults(data, variant.config, again.written, None)
+                faults = check.faults(data, tile, again.written, None)
     counted: counts.Counts = {}
     classes: tuple[TileClass, ...] = ()
     if not faults:
@@ -123,7 +122,8 @@ def _chosen(
 ) -> list[Sequence[int]]:
     if blocks == "all":
         return list(grid)
-    tiles = sum(sample.parts(variant.problem, variant.config).values())
+    tile = variant.plan.tile
+    tiles = sum(sample.parts(variant.problem, tile).values())
     if len(grid) > 1 or len(grid[0]) != tiles:
         if blocks == "sample":
             return list(grid)
@@ -132,7 +132,7 @@ def _chosen(
             'which depend on one another; run all of them (blocks="all")'
         )
     if blocks == "sample":
-        return [sample.blocks(variant.problem, variant.config, seed)]
+        return [sample.blocks(variant.problem, variant.config, tile, seed)]
     numbers = sorted({int(block) for block in blocks})
     if not numbers or not (numbers[0] >= 0 and numbers[-1] < len(grid[0])):
         raise UsageError(
@@ -151,7 +151,7 @@ def _other_orders(grid: Sequence[range], seed: int) -> Iterator[list[Sequence[in
 def _parts(variant: Variant, result: Result) -> dict[int, sample.Part]:
     """What each block computed; a block that wrote nothing is not among them."""
     found = check.Output(output(variant.problem), result.written)
-    tile = sample.tile(variant.config)
+    tile = variant.plan.tile
     regions = (found.region(block, tile) for _, block in result.counts)
     return {region.block: region.part for region in regions if region is not None}
 

@@ -24,29 +24,24 @@ BLOCKS_PER_CLASS = 3
 """First and last of a class, and one at random."""
 
 
-def tile(config: Config) -> Part:
-    """The tile of a block. Every family names its sides so."""
-    return int(config["block_m"]), int(config["block_n"])
-
-
-def parts(problem: Problem, config: Config) -> Counter[Part]:
-    """How many blocks of the grid compute parts of each size."""
+def parts(problem: Problem, tile: Part) -> Counter[Part]:
+    """How many tiles of the output have each size."""
     written = output(problem)
     counted: Counter[Part] = Counter()
     sides = [
         _lengths(size, step)
-        for size, step in zip((written.rows, written.columns), tile(config), strict=True)
+        for size, step in zip((written.rows, written.columns), tile, strict=True)
     ]
     for (rows, along_m), (columns, along_n) in product(*sides):
         counted[rows, columns] += along_m * along_n * written.batch
     return counted
 
 
-def blocks(problem: Problem, config: Config, seed: int) -> list[int]:
+def blocks(problem: Problem, config: Config, tile: Part, seed: int) -> list[int]:
     """Linear numbers of blocks that should cover every class."""
     rng = np.random.default_rng(seed)
     written = output(problem)
-    rows, columns = tile(config)
+    rows, columns = tile
     tiles_m, tiles_n = -(-written.rows // rows), -(-written.columns // columns)
     group = int(config.get("group_m", 1))
     chosen: dict[int, None] = {}

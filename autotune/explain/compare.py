@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune import profile as profiler
+from autotune.analysis.access import Kind
 from autotune.analysis.occupancy import Occupancy
 from autotune.analysis.predict import Prediction
 from autotune.analysis.sass import Sass
-from autotune.analysis.sgemm_accesses import Kind
 from autotune.explain.parts import Comparison, Traffic
 from autotune.profile import Profile
 from autotune.types import Problem

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from autotune import compile, render, space
 from autotune import profile as profiler
 from autotune.analysis import predict, sass, sgemm_accesses, sgemm_work
+from autotune.analysis.access import KINDS, Access, Kind, total
 from autotune.analysis.occupancy import occupancy
 from autotune.analysis.roofline import roofline
-from autotune.analysis.sgemm_accesses import Access, Kind, total
 from autotune.analysis.waves import waves
 from autotune.emulate import Report, emulate
 from autotune.errors import AutotuneError, CompilerError, InfeasibleError, UsageError
@@ -221,7 +221,7 @@ def _traffic(variant: Variant, parts: _Parts) -> Traffic | None:
     try:
         report = emulate(variant, blocks="sample", timeout_s=_EMULATION_SECONDS)
         if not report.faults:
-            return Traffic(source="emulator", accesses=_by_operand(report))
+            return Traffic(source="emulator", accesses=by_operand(report))
         reason = f"the emulator finds a fault: {report.faults[0].message}"
     except AutotuneError as error:
         reason = str(error)
@@ -233,7 +233,7 @@ def _traffic(variant: Variant, parts: _Parts) -> Traffic | None:
     return None
 
 
-def _by_operand(report: Report) -> tuple[Access, ...]:
+def by_operand(report: Report) -> tuple[Access, ...]:
     """Lines of the source added up by operand and kind of access."""
     groups: defaultdict[tuple[str, Kind], list[Access]] = defaultdict(list)
     for counted in report.accesses:
@@ -251,5 +251,5 @@ def _by_operand(report: Report) -> tuple[Access, ...]:
                 sectors=counted.sectors,
             )
         )
-    order = sorted(groups, key=lambda key: (sgemm_accesses.KINDS.index(key[1]), key[0]))
+    order = sorted(groups, key=lambda key: (KINDS.index(key[1]), key[0]))
     return tuple(total(name, kind, groups[name, kind]) for name, kind in order)

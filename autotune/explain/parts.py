@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from autotune.analysis.access import Access, Kind, total
 from autotune.analysis.occupancy import Occupancy
 from autotune.analysis.predict import Prediction
 from autotune.analysis.roofline import Roofline
 from autotune.analysis.sass import Sass
-from autotune.analysis.sgemm_accesses import Access, Kind, total
 from autotune.analysis.waves import Waves
 from autotune.profile import Profile
 from autotune.space import Space

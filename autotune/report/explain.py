@@ -10,8 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from autotune.analysis.access import Access
 from autotune.analysis.sass import Mix
-from autotune.analysis.sgemm_accesses import Access
 from autotune.explain import Explanation
 from autotune.explain.parts import LEAST_GAIN, Comparison, Tile, Traffic
 from autotune.profile import TIME_NS, Profile

@@ -55,6 +55,7 @@ def as_object(survey: Survey) -> dict[str, Any]:
                 "values": list(parameter.values),
                 "default": parameter.default,
                 "meaning": parameter.meaning,
+                **({"only": parameter.only} if parameter.only else {}),
             }
             for parameter in space.parameters
         ],
@@ -69,13 +70,21 @@ def as_text(survey: Survey) -> Group:
         f"{space.kernel}: {space.raw_size:,} combinations of {len(space.parameters)} parameters; "
         f"{survey.valid:,} are valid for {survey.problem.key} on sm_{survey.arch}\n{space.path}\n"
     )
+    # A space of one method has nothing to say of methods.
+    only = ["method"] if len(space.methods) > 1 else []
     parameters = table(
-        ["parameter", "values", "default", "meaning"],
+        ["parameter", *only, "values", "default", "meaning"],
         [
-            [p.name, " ".join(map(str, p.values)), str(p.default), p.meaning]
+            [
+                p.name,
+                *([p.only or "all"] if only else []),
+                " ".join(map(str, p.values)),
+                str(p.default),
+                p.meaning,
+            ]
             for p in space.parameters
         ],
-        left=["parameter", "values", "meaning"],
+        left=["parameter", *only, "values", "meaning"],
         fold=["values", "meaning"],
         title="Parameters",
     )

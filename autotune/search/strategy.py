@@ -16,7 +16,7 @@ from optuna.trial import Trial, TrialState, create_trial
 
 from autotune.errors import UsageError
 from autotune.search.surrogate import Surrogate
-from autotune.space import Parameter
+from autotune.space import Parameter, settled
 from autotune.types import Config
 
 MIX = ("local", "tpe", "local", "tpe", "local", "tpe", "random")
@@ -196,11 +196,15 @@ class Strategy:
         by number of differing parameters."""
         for _ in range(_ASKS):
             trial = self._study.ask(self._distributions)
-            wanted = Config(trial.params)
-            if wanted not in self._seen and self._points.valid([wanted]):
+            drawn = Config(trial.params)
+            wanted = settled(drawn, self._points.parameters)
+            is_new = wanted not in self._seen and bool(self._points.valid([wanted]))
+            if is_new and wanted == drawn:
                 self._running[wanted] = trial
+            else:
+                self._study.tell(trial, state=TrialState.FAIL)
+            if is_new:
                 return [wanted]
-            self._study.tell(trial, state=TrialState.FAIL)
         pool = [*self._draw(200), *self._near()]
         return [min(pool, key=lambda config: _differences(config, wanted))] if pool else []
 

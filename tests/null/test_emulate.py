@@ -161,8 +161,8 @@ def test_a_part_of_the_expected_result_equals_the_whole() -> None:
 def test_sampled_blocks_cover_every_class(m: int, n: int, group_m: int) -> None:
     problem = Sgemm(m=m, n=n, k=8, batch=2)
     config = SPACE.config({"block_m": 64, "block_n": 64, "group_m": group_m})
-    chosen = sample.blocks(problem, config, seed=1)
-    grid = sample.parts(problem, config)
+    chosen = sample.blocks(problem, config, (64, 64), seed=1)
+    grid = sample.parts(problem, (64, 64))
     tiles_m, tiles_n = -(-m // 64), -(-n // 64)
     assert sum(grid.values()) == tiles_m * tiles_n * 2
     # The walk, block by block.
@@ -174,7 +174,7 @@ def test_sampled_blocks_cover_every_class(m: int, n: int, group_m: int) -> None:
     assert {parts[block % len(parts)] for block in chosen} == set(grid)
     assert all(0 <= block < 2 * len(parts) for block in chosen)
     assert len(chosen) <= sample.BLOCKS_PER_CLASS * len(grid)
-    assert sample.blocks(problem, config, seed=1) == chosen
+    assert sample.blocks(problem, config, (64, 64), seed=1) == chosen
 
 
 def test_counts_of_a_class_stand_for_all_its_blocks() -> None:

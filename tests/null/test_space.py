@@ -216,6 +216,158 @@ def test_a_constraint_that_divides_by_zero_is_named(tmp_path, problem):
         _ = tiny.region(problem, 75).size
 
 
+# *** methods ***
+
+TWO_WAYS = """
+kernel = "sgemm"
+starts = ["wide", "tall"]
+adaptable = ["b", "d"]
+tile = ["size", "1"]
+[parameters.method]
+values = ["one", "two"]
+meaning = "way"
+[parameters.a]
+values = [1, 2, 3]
+meaning = "a"
+only = "one"
+[parameters.b]
+values = [1, 2]
+default = 2
+meaning = "b"
+[parameters.c]
+values = [1, 2, 4, 8]
+meaning = "c"
+only = "two"
+[parameters.d]
+values = [0, 1]
+meaning = "d"
+only = "two"
+[derived]
+size = { one = "a * b", two = "c * b", meaning = "size" }
+odd = { value = "a % 2", meaning = "of the one alone, since a is" }
+[[constraints]]
+name = "size"
+rule = "size <= 4"
+why = "a size of {size} is more than 4"
+[[constraints]]
+name = "odd"
+rule = "odd or b == 1"
+why = "a = {a} is even and b = {b} is not 1"
+[[constraints]]
+name = "large"
+rule = "method != 'two' or m > 1"
+why = "m = {m} is too small"
+[[launches]]
+entry = "k"
+grid = ["size", "1", "1"]
+block = ["32", "1", "1"]
+shared_bytes = "0"
+arguments = [{ kind = "operand", name = "a" }]
+[presets.wide]
+a = 3
+b = 1
+[presets.tall]
+method = "two"
+c = 4
+d = 1
+"""
+
+
+def test_methods_count_and_list_what_trying_all_finds(tmp_path, problem):
+    ways = load(tmp_path, TWO_WAYS)
+    region, valid = ways.region(problem, 75), brute(ways, problem)
+    assert ways.raw_size == 3 * 2 + 2 * 4 * 2
+    # One: a x b of (1, 1) (1, 2) (2, 1) (3, 1). Two: c x b to 4, either d.
+    assert region.sizes == {"one": 4, "two": 10} and region.size == len(valid) == 14
+    assert set(region.unrank(range(14))) == valid
+    assert sorted(region.unrank([13, 0]), key=str) == sorted(region.unrank([0, 13]), key=str)
+    assert region.unrank([13, 0]) == region.unrank([0, 13])[::-1]
+
+
+def test_a_constraint_speaks_of_the_methods_that_have_its_parameters(tmp_path, problem):
+    ways = load(tmp_path, TWO_WAYS)
+    names = {way: [c.name for c in ways.constraints_of(way)] for way in ways.methods}
+    assert names == {"one": ["size", "odd", "large"], "two": ["size", "large"]}
+    rows = {row[0].name: row[1:] for row in ways.region(problem, 75).removed(alone=True)}
+    # size: (3, 2) of one; of two (4, 2) (8, 1) (8, 2), either d. odd: (2, 2).
+    assert rows == {"size": (1 + 6, 1 + 6), "odd": (1, 1), "large": (0, 0)}
+    small = family("sgemm").parse("1x4x8")
+    assert ways.region(small, 75).sizes == {"one": 4, "two": 0}
+    assert ways.explain(ways.preset("tall").but(b=1), small, 75) == "m = 1 is too small"
+
+
+def test_parameters_of_another_method_keep_their_defaults(tmp_path, problem):
+    ways = load(tmp_path, TWO_WAYS)
+    stray = ways.preset("wide").but(c=2)
+    why = "c = 2 is of the method two; with method one it must be 1"
+    assert ways.explain(stray, problem, 75) == why
+    assert ways.region(problem, 75).valid([stray, ways.preset("wide")]) == [ways.preset("wide")]
+    assert ways.fitted(stray, problem, 75) is None
+    assert ways.settled(stray) == ways.preset("wide")
+    assert ways.settled(ways.preset("tall")) == ways.preset("tall")
+
+
+def test_a_config_without_a_method_means_the_default(tmp_path, problem):
+    ways = load(tmp_path, TWO_WAYS)
+    assert ways.config({"a": 3, "b": 1}) == ways.preset("wide")
+
+
+def test_what_a_method_does_not_know_is_not_among_its_values(tmp_path, problem):
+    ways = load(tmp_path, TWO_WAYS)
+    one = ways.values(ways.preset("wide"), problem, 75)
+    two = ways.values(ways.preset("tall"), problem, 75)
+    assert (one["size"], two["size"]) == (3, 8)
+    assert "odd" in one and "odd" not in two and "a" not in two and "c" not in one
+    plan = ways.plan(ways.preset("wide"), problem, 75)
+    assert plan.tile == (3, 1) and plan.launches[0].grid == (3, 1, 1)
+
+
+def test_neighbours_reach_another_method(tmp_path, problem):
+    ways = load(tmp_path, TWO_WAYS)
+    region, valid = ways.region(problem, 75), brute(ways, problem)
+    for config in (ways.config({"b": 1}), ways.config({"method": "two", "b": 1})):
+        for changes in (1, 2):
+            expected = {c for c in valid if sum(c[n] != config[n] for n in c) == changes}
+            assert set(region.neighbours(config, changes)) == expected
+        assert {c["method"] for c in region.neighbours(config)} == {"one", "two"}
+
+
+def test_methods_are_sampled_alike(tmp_path, problem):
+    ways = load(tmp_path, TWO_WAYS)
+    region, rng = ways.region(problem, 75), np.random.default_rng(0)
+    methods = [config["method"] for config in region.sample(8, rng)]
+    assert methods.count("one") == methods.count("two") == 4
+    # What one lacks the other gives.
+    assert len(set(region.sample(12, rng))) == 12 and len(set(region.sample(99, rng))) == 14
+
+
+def test_a_method_without_points_has_no_dimensions(tmp_path):
+    region = load(tmp_path, TWO_WAYS).region(family("sgemm").parse("1x4x8"), 75)
+    found = {parameter.name: parameter.values for parameter in region.parameters}
+    assert found == {"method": ("one",), "a": (1, 2, 3), "b": (1, 2), "c": (1,), "d": (0,)}
+
+
+def test_starts_are_fitted_by_what_their_method_has(tmp_path, problem):
+    ways = load(tmp_path, TWO_WAYS)
+    tall = ways.preset("tall").but(b=1)
+    assert ways.start_configs(problem, 75) == [ways.preset("wide"), tall]
+
+
+def test_faults_of_methods_are_named(tmp_path):
+    for change, complaint in [
+        (('only = "one"', 'only = "three"'), "'three' is not a method; possible are one, two"),
+        (("size <= 4", "a + c <= 4"), "'size' speaks of no method"),
+        (('one = "a * b"', 'three = "a * b"'), "unknown entry 'three'"),
+        (('method = "two"\nc = 4', 'method = "one"\nc = 4'), "presets.tall has values"),
+        (("m = {m} is", "a = {a} is"), "'a', which two lacks"),
+        (('tile = ["size", "1"]', 'tile = ["size"]'), "tile needs two expressions"),
+    ]:
+        assert change[0] in TWO_WAYS
+        with pytest.raises(SpaceError, match=complaint):
+            load(tmp_path, TWO_WAYS.replace(*change, 1))
+        space.load.cache_clear()
+
+
 # *** the shipped space ***
 
 
@@ -273,3 +425,49 @@ def test_every_numbered_point_is_valid(number, arch):
 
 
 REGIONS: dict[int, Region] = {}
+
+
+# *** the shipped methods ***
+
+
+def test_what_all_methods_share_is_known():
+    """A parameter without `only` is one that every method's template reads."""
+    shared = {p.name for p in space.load("sgemm").parameters if not p.only}
+    assert shared == {"method", "min_blocks", "split_k", "split_k_mode"}
+
+
+def test_the_default_for_a_short_side_streams():
+    h200 = archs.get(90).typical
+    for shape, layout, preset in [
+        ("1x8192x8192", "nn", "skinny-columns-split"),
+        ("16x8192x8192", "nn", "skinny-columns-split"),
+        ("8192x16x8192", "nn", "skinny-rows"),
+        ("16x512x500000", "nn", "skinny-columns-deep"),
+    ]:
+        problem = family("sgemm").parse(shape, layout=layout)
+        config = defaults.default(problem, h200)
+        assert config == space.load("sgemm").fitted(space.load("sgemm").preset(preset), problem, 90)
+
+
+def test_a_side_that_is_not_short_is_refused_with_a_reason():
+    shipped = space.load("sgemm")
+    why = shipped.explain(shipped.preset("skinny-columns"), family("sgemm").parse("64x256x256"), 90)
+    assert why == "min(m, n) = 64 is more than the 32 that a thread keeps sums of"
+
+
+@pytest.mark.parametrize("short", [1, 2, 7, 32])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_every_short_side_has_a_stream(short, layout):
+    shipped = space.load("sgemm")
+    for sizes in ((short, 100, 33), (100, short, 64), (short, 4096, 4096), (32, short, 1)):
+        m, n, k = sizes
+        problem = family("sgemm").parse(f"{m}x{n}x{k}", layout=layout)
+        assert "skinny" in {config["method"] for config in shipped.start_configs(problem, 75)}
+
+
+def test_counts_pass_64_bits():
+    shipped = space.load("sgemm")
+    assert shipped.raw_size > 2**63
+    problem = family("sgemm").parse("16x1000x512")
+    for constraint, broken, _ in shipped.region(problem, 90).removed():
+        assert 0 <= broken <= shipped.raw_size, constraint.name

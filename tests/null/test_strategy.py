@@ -16,6 +16,7 @@ from autotune.types import Config
 
 KERNELS = space.load("sgemm")
 REGION = KERNELS.region(Sgemm.parse("1024x1024x1024"), 90)
+RNG = np.random.default_rng(0)
 
 
 def landscape(config: Config) -> float:
@@ -143,3 +144,18 @@ def test_a_long_search_rests_on_the_best_and_the_latest() -> None:
     assert MOST_TRIALS // 2 < len(surrogate._targets) <= MOST_TRIALS
     best = min(configs, key=landscape)
     assert np.any(np.all(surrogate._base == surrogate._features.rows([best]), axis=1))
+
+
+@pytest.mark.parametrize("sampler", list(SAMPLERS))
+def test_methods_are_searched_side_by_side(sampler: str) -> None:
+    region = KERNELS.region(Sgemm.parse("16x2048x2048"), 90)
+    strategy = Strategy(region, seed=0, sampler=sampler, initial=region.sample(8, RNG))
+    methods = []
+    for _ in range(40):
+        config = strategy.ask()
+        assert config is not None and region.valid([config]) == [config]
+        methods.append(config["method"])
+        # The streaming method is twice as fast, the more of k is on its way the better.
+        streams = config["method"] == "skinny"
+        strategy.tell(config, 1000 / int(config["ahead"]) if streams else 2000.0)
+    assert methods.count("skinny") >= 12

@@ -1,0 +1,54 @@
+"""Accesses to memory, counted, whatever kernel makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Kind = Literal[
+    "shared load", "shared store", "global load", "global store", "global add", "cluster load",
+    "bulk load",
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """One kind of access to one operand, over the whole launch.
+
+    Attributes:
+        operand: `a`, `b` or `c`.
+        width_bytes: Bytes per lane; 0 where requests of several widths are counted together.
+        requests: Accesses of warps.
+        wavefronts: Passes through shared memory; 0 for global memory.
+        conflicts: Wavefronts lost to bank conflicts.
+        sectors: 32-byte sectors of global memory; 0 for shared memory.
+    """
+
+    operand: str
+    kind: Kind
+    width_bytes: int
+    requests: int
+    wavefronts: int = 0
+    conflicts: int = 0
+    sectors: int = 0
+
+    @property
+    def conflict_share(self) -> float:
+        """Conflicts among the wavefronts, 0 to 1."""
+        return self.conflicts / self.wavefronts if self.wavefronts else 0.0
+
+
+def total(operand: str, kind: Kind, counted: Sequence[Access]) -> Access:
+    """The sum of several."""
+    widths = {access.width_bytes for access in counted}
+    return Access(
+        operand=operand,
+        kind=kind,
+        width_bytes=widths.pop() if len(widths) == 1 else 0,
+        requests=sum(access.requests for access in counted),
+        wavefronts=sum(access.wavefronts for access in counted),
+        conflicts=sum(access.conflicts for access in counted),
+        sectors=sum(access.sectors for access in counted),
+    )
