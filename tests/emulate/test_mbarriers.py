@@ -99,9 +99,10 @@ SLIPS = [
     ),
     Slip(
         "released before it is read",
-        f"        {READ}\n        fence_async();\n        warp_barrier();\n        if (thread % 32 == 0)\n"
-        f"            {ARRIVE}\n",
-        f"        warp_barrier();\n        if (thread % 32 == 0)\n            {ARRIVE}\n        {READ}\n",
+        f"        {READ}\n        fence_async();\n        warp_barrier();\n"
+        f"        if (thread % 32 == 0)\n            {ARRIVE}\n",
+        f"        warp_barrier();\n        if (thread % 32 == 0)\n            {ARRIVE}\n"
+        f"        {READ}\n",
         K.write_after_read, COPY, f"which thread 0 reads at line <<{READ}>>",
     ),
     Slip(
@@ -156,7 +157,8 @@ SLIPS = [
     ),
     Slip(
         "no barrier after the initialisation",
-        "        fence_barrier_init();\n    }\n    barrier();\n", "        fence_barrier_init();\n    }\n",
+        "        fence_barrier_init();\n    }\n    barrier();\n",
+        "        fence_barrier_init();\n    }\n",
         K.uninitialised_barrier, WAIT_ARRIVED, "without a barrier_init that the thread knows of",
     ),
     Slip(
@@ -166,7 +168,8 @@ SLIPS = [
     ),
     Slip(
         "a barrier initialised again",
-        "        fence_barrier_init();\n", "        barrier_init(arrived, 1);\n        fence_barrier_init();\n",
+        "        fence_barrier_init();\n",
+        "        barrier_init(arrived, 1);\n        fence_barrier_init();\n",
         K.barrier_misuse, "barrier_init(arrived, 1);", "a second time",
     ),
     Slip(
@@ -251,13 +254,15 @@ def test_a_slip_is_named(slip: Slip) -> None:
 
 
 def test_a_deadlock_names_who_waits_where() -> None:
-    planted = changed(TOY, "barrier_init(&released[stage], 4);", "barrier_init(&released[stage], 5);")
+    planted = changed(
+        TOY, "barrier_init(&released[stage], 4);", "barrier_init(&released[stage], 5);"
+    )
     (fault,) = emulate(planted).faults
     assert (fault.thread, fault.address) == (0, "shared + 1536 bytes")
     assert fault.message.startswith(
-        f"line {line_of(TOY, WAIT_ARRIVED)}, block 0, thread 0: waits in barrier_wait for ever, and "
-        "127 others there, for parity 1 of the mbarrier at shared + 1536 bytes: its phase 1 lacks 1 "
-        "of 1 arrivals and 0 bytes; thread 128 waits at line "
+        f"line {line_of(TOY, WAIT_ARRIVED)}, block 0, thread 0: waits in barrier_wait for ever, "
+        "and 127 others there, for parity 1 of the mbarrier at shared + 1536 bytes: its phase 1 "
+        "lacks 1 of 1 arrivals and 0 bytes; thread 128 waits at line "
     )
     assert "and 0 others there; 127 threads have ended" in fault.message
 
@@ -338,5 +343,7 @@ def test_a_box_that_is_read_otherwise_gives_a_wrong_result(swizzle_bytes: int) -
 
 
 def test_a_swizzled_box_needs_a_place_that_is_a_multiple_of_its_pattern() -> None:
-    moved = changed(box(128, "row % 8"), "bulk_load_2d(shared, map", "bulk_load_2d(shared + 128, map")
+    moved = changed(
+        box(128, "row % 8"), "bulk_load_2d(shared, map", "bulk_load_2d(shared + 128, map"
+    )
     assert emulate(moved).faults[0].kind is K.misaligned

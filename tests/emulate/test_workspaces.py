@@ -25,7 +25,9 @@ PARTIAL = """
 __device__ __forceinline__ void multiply(float (&sums)[4], const float* a, const float* b, int k)
 {
     for (int step = blockIdx.x; step < k; step += gridDim.x) {
-        const float value = threadIdx.x < 100 ? load_global<1>(b + step * 128 + threadIdx.x).at[0] : 0.0f;
+        float value = 0.0f;
+        if (threadIdx.x < 100)
+            value = load_global<1>(b + step * 128 + threadIdx.x).at[0];
         for (int i = 0; i < 4; ++i)
             sums[i] += load_global<1>(a + i * k + step).at[0] * value;
     }
@@ -102,7 +104,8 @@ LAST_SLIPS = [
     Slip(
         "a load that the L1 cache may serve",
         "load_workspace<1>(parts + (part", "load_global<1>(parts + (part",
-        K.unsynchronised_read, "sum += load_global<1>(parts + (part * 4 + i) * 128 + column).at[0];",
+        K.unsynchronised_read,
+        "sum += load_global<1>(parts + (part * 4 + i) * 128 + column).at[0];",
         "only load_workspace does not",
     ),
     Slip(
