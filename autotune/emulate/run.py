@@ -59,7 +59,7 @@ class RawFault:
     other_block: int
     other_thread: int
     other_line: int
-    detail: tuple[int, ...] = ()
+    detail: tuple[int, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ BETA = Sgemm(m=200, n=150, k=36, beta_zero=False)
 BATCH = Sgemm(m=128, n=128, k=16, batch=3)
 WIDE = Sgemm(m=200, n=300, k=40, lda=20_000_000, ldb=400_000_000, ldc=30_000_000)
 SHALLOW = Sgemm(m=200, n=150, k=4)
+SPLIT = Sgemm(m=128, n=128, k=512)
+PRODUCED = Sgemm(m=512, n=256, k=192)
+GRID: dict[str, Scalar] = {"schedule": "grid", "group_m": 1}
 
 LOAD_A = "fragment_a[f] = load_shared<4>(a + step * ROW_A + f * 64);"
 LOAD_B = "fragment_b[f] = load_shared<4>(b + step * ROW_B + f * 64);"
@@ -29,6 +32,9 @@ FETCH_B_IF_PASS = "staged_b[pass] = load_global_if<2>("
 STORE_C = "store_global<4>(target + column, value);"
 STORE_C_2 = "store_global<2>(target + column, value);"
 BARRIER = "barrier();"
+BULK_A = "bulk_load_2d(tile_a + stage * STAGE_A, map_a, next_k, row0, &arrived[stage]);"
+LOAD_COLUMNS = "fragment_b[f] = load_shared<4>(b + step * ROW_B + f * 32);"
+ADD_PART = "const Vector<4> value = load_workspace<4>(part + (i * THREAD_N + j) * THREADS);"
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ MUTANTS = [
     ),
     Mutant(
         "no barrier after a tile is stored", EVEN,
-        "staged_b[0]);\n            barrier();\n        }", "staged_b[0]);\n        }",
+        "staged_b[0]);\n\n            barrier();\n        }", "staged_b[0]);\n        }",
         K.read_after_write, LOAD_A,
     ),
     Mutant(
@@ -122,7 +128,7 @@ MUTANTS = [
     ),
     Mutant(
         "a thread passes one turn's barrier", EVEN,
-        "staged_b[0]);\n            barrier();\n        }",
+        "staged_b[0]);\n\n            barrier();\n        }",
         "staged_b[0]);\n            if (tile != 1 || thread != 5)\n                barrier();\n"
         "        }",
         K.divergent_barrier, BARRIER, 1,
@@ -271,7 +277,7 @@ MUTANTS = [
     ),
     Mutant(
         "matrices of a batch go to one place", BATCH,
-        "    c += blockIdx.z * stride_c;\n", "",
+        "all_c + matrix * stride_c", "all_c",
         K.written_twice, STORE_C,
     ),
     Mutant(
@@ -316,5 +322,59 @@ MUTANTS = [
         "C's row offsets are 32 bits wide", WIDE,
         "row * (long long) ldc", "row * ldc",
         K.out_of_bounds_global, STORE_C,
+    ),
+    # ---- copies that run by themselves
+    Mutant(
+        "nobody waits for the next tile", SPLIT,
+        "            wait_async<0>();\n", "",
+        K.read_in_flight, LOAD_COLUMNS, preset="split-64x64",
+    ),
+    Mutant(
+        "the copy engine is not fenced off", PRODUCED,
+        "            fence_async();\n", "",
+        K.unfenced_copy, BULK_A, preset="tma-256x128x32", changes=GRID,
+    ),
+    Mutant(
+        "a warp releases a stage that a lane still reads", PRODUCED,
+        "            warp_barrier();\n", "",
+        K.write_after_read, BULK_A, preset="tma-256x128x32", changes=GRID,
+    ),
+    Mutant(
+        "the producer waits for stages that are free", PRODUCED,
+        "phase = 1;  // fresh", "phase = 0;  // fresh",
+        K.deadlock, "barrier_wait(&arrived[stage], phase);", preset="tma-256x128x32", changes=GRID,
+    ),
+    Mutant(
+        "too few bytes are expected", PRODUCED,
+        "&arrived[stage], TILE_BYTES", "&arrived[stage], TILE_BYTES / 2",
+        K.deadlock, "barrier_wait(&arrived[stage], phase);", preset="tma-256x128x32", changes=GRID,
+    ),
+    Mutant(
+        "the hardware's swizzle is not undone", PRODUCED,
+        "(q ^ m0 % 8) * 4", "q * 4",
+        K.wrong_result, STORE_C, preset="tma-256x128x32", changes=GRID,
+    ),
+    # ---- parts of a tile
+    Mutant(
+        "the arrival comes before the part is written", SPLIT,
+        "    barrier();  // the part is written, and the tiles in shared memory are read\n", "",
+        K.unsynchronised_read, ADD_PART, preset="split-64x64",
+    ),
+    Mutant(
+        "the last block is the one with the last number", SPLIT,
+        "count_arrival(counter, others) == others", "blockIdx.y == others",
+        K.unsynchronised_read, ADD_PART, preset="split-64x64",
+    ),
+    Mutant(
+        "blocks of a cluster read before all have written", SPLIT,
+        "    leave_part(part, sums);\n    cluster_barrier();\n", "    leave_part(part, sums);\n",
+        K.read_after_write, "const Vector<4> next = load_cluster<4>(place, rank);",
+        preset="cluster-64x64",
+    ),
+    Mutant(
+        "a block of a cluster ends while others read", SPLIT,
+        "    cluster_barrier();  // nobody ends while others read its shared memory\n", "",
+        K.remote_ended, "Vector<4> total = load_cluster<4>(place, 0);",
+        preset="cluster-64x64",
     ),
 ]  # fmt: skip

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels import changed, line_of
+from kernels import changed, line_of, said
 
 from autotune import assets
-from autotune.emulate import FaultKind
+from autotune.emulate import FaultKind, emulate
 from autotune.problems.sgemm import Sgemm
-from autotune.types import Argument, Config, Launch, LaunchPlan, Variant
+from autotune.types import Argument, Config, Launch, LaunchPlan, Variant, Workspace
 
 COLUMNS = 128
 PROBLEM = Sgemm(m=4, n=100, k=7, ldb=COLUMNS, ldc=COLUMNS)
@@ -48,7 +48,11 @@ def launch(
 
 
 def toy(
-    code: str, primitives: Sequence[str], *launches: Launch, problem: Sgemm = PROBLEM
+    code: str,
+    primitives: Sequence[str],
+    *launches: Launch,
+    problem: Sgemm = PROBLEM,
+    workspaces: Sequence[Workspace] = (),
 ) -> Variant:
     """A kernel written by hand, as if it had been rendered for `problem`."""
     folder = assets.folder("templates") / "primitives"
@@ -62,7 +66,7 @@ def toy(
         header="// a toy\n\n",
         body="\n".join((*texts, code.lstrip("\n"))),
         template_sha256="",
-        plan=LaunchPlan(launches=launches),
+        plan=LaunchPlan(launches=launches, workspaces=tuple(workspaces)),
     )
 
 
@@ -72,8 +76,8 @@ class Slip:
 
     Attributes:
         old, new: The text that is replaced, which occurs once, and what by.
-        line: The line that must be named.
-        other: A line that the message must name too; empty where none is.
+        line: The line that must be named; empty where none can be.
+        says: What the message must hold; `<<...>>` in it stands for the number of that line.
     """
 
     name: str
@@ -81,12 +85,17 @@ class Slip:
     new: str
     kind: FaultKind
     line: str
-    other: str = ""
+    says: str = ""
 
-    def planted(self, original: Variant) -> Variant:
-        """The toy with the mistake."""
-        return changed(original, self.old, self.new)
-
-    def line_number(self, planted: Variant) -> int:
-        """Of the line that must be named."""
-        return line_of(planted, self.line)
+    def check(self, original: Variant) -> None:
+        """The toy with the mistake is caught by name."""
+        planted = changed(original, self.old, self.new)
+        report = emulate(planted)
+        assert report.verdict == "fault", "the mistake was not seen"
+        fault = report.faults[0]
+        line = line_of(planted, self.line) if self.line else 0
+        assert (fault.kind, fault.line) == (self.kind, line), said(report)
+        before, _, rest = self.says.partition("<<")
+        other, _, after = rest.partition(">>")
+        says = f"{before}{line_of(planted, other)}{after}" if other else self.says
+        assert says in fault.message, f"{says!r} is not in {fault.message!r}"

@@ -116,7 +116,7 @@ enum class State : uint8_t { plain, copied, bulk_copied, barrier };
 struct Stamp {
     Event at;
     int line;
-    uint32_t sequence;
+    uint64_t sequence;  // where in the program it stands; see `Machine`
 };
 
 struct Word {
@@ -211,7 +211,7 @@ struct Machine {
     // The running thread: number in the team and in its block, and its block.
     int self, thread, rank;
     uint32_t generation;  // barriers that its block has passed
-    uint32_t sequence;    // accesses that it has made since
+    uint64_t sequence;    // `generation` << 32, and the accesses that it has made since
     int last_line;        // of its last access since it was resumed; 0 where there is none
 
     int64_t block() const { return blocks[rank]; }

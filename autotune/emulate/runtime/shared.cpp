@@ -156,11 +156,13 @@ void check_read(const Stamp& self, const Word* word)
         collide(self, word->writer, word);
 }
 
-void check_write(const Stamp& self, const Word* word)
+void check_write(const Stamp& self, Word* word)
 {
     if (word->state != State::plain)
         meet_other(self, word, true);
     const Event writer = word->writer.at;
+    word->had_value |= writer.who != NOBODY
+                       && (writer.who != self.at.who || writer.when != self.at.when);
     if (writer.who != NOBODY && !is_ordered(writer)) {
         if (writer.who >= machine.team_threads())
             fault_at(Kind::write_in_flight, self, word, word->copier);
@@ -172,14 +174,11 @@ void check_write(const Stamp& self, const Word* word)
 
 void put(const Stamp& self, Word* word)
 {
-    const Event before = word->writer.at;
-    word->had_value |= before.who != NOBODY
-                       && (before.who != self.at.who || before.when != self.at.when);
     word->writer = self;
     forget_readers(word);
 }
 
-void land(const std::vector<Copy>& group, uint32_t sequence)
+void land(const std::vector<Copy>& group, uint64_t sequence)
 {
     for (const Copy& copy : group) {
         for (Word* word = copy.target; word < copy.target + copy.words; ++word) {
@@ -311,7 +310,6 @@ void copy_async(float* shared, const float* global, int words, bool inside, int 
     copy.start = stamp(line);
     for (int i = 0; i < words; ++i, ++word) {
         check_write(copy.start, word);
-        word->had_value |= word->writer.at.who != NOBODY;
         word->state = State::copied;
         word->copier = copy.start;
         word->value = values[i];
@@ -331,7 +329,7 @@ void wait_async(int pending, int line)
     machine.last_line = line;
     std::vector<std::vector<Copy>>& groups = copies[machine.self].groups;
     const auto end = groups.end() - std::min(pending, int(groups.size()));
-    const uint32_t sequence = machine.sequence++;
+    const uint64_t sequence = machine.sequence++;
     for (auto group = groups.begin(); group != end; ++group)
         land(*group, sequence);
     groups.erase(groups.begin(), end);

@@ -33,7 +33,7 @@ struct Thread {
     Wait wait;
     int line;  // where it waits
     Phase phase;
-    uint32_t sequence;
+    uint64_t sequence;
     uint64_t registers;  // a hash of what it said of its registers
     int registers_line;
 };
@@ -199,12 +199,16 @@ bool run_warp(int first, int lanes, bool& has_run)
                 return false;
         }
         int waiting = 0, ended = 0;
-        const Thread* apart = nullptr;
+        bool are_apart = false;
+        const Thread* alive = nullptr;
         for (const Thread* lane = threads + first; lane < threads + first + lanes; ++lane) {
             waiting += lane->wait == Wait::warp;
-            ended += lane->wait == Wait::ended;
-            if (lane->line != threads[first].line || lane->path != threads[first].path)
-                apart = lane;
+            if (lane->wait == Wait::ended) {
+                ++ended;
+                continue;
+            }
+            alive = alive ? alive : lane;
+            are_apart |= lane->line != alive->line || lane->path != alive->path;
         }
         again = waiting && waiting + ended == lanes;
         if (again) {
@@ -213,7 +217,7 @@ bool run_warp(int first, int lanes, bool& has_run)
                 if (threads[self].wait == Wait::warp)
                     threads[self].wait = Wait::nothing;
         }
-        if (again || !apart)
+        if (again || !are_apart)
             end_requests(rank, warp);
     }
     return true;
@@ -256,6 +260,14 @@ void let_go(int first, int number)
             threads[self].wait = Wait::nothing;
 }
 
+void begin_generation(int rank)
+{
+    ++generations[rank];
+    Thread* const block = threads + rank * machine.block_threads;
+    for (Thread* thread = block; thread < block + machine.block_threads; ++thread)
+        thread->sequence = uint64_t(generations[rank]) << 32;
+}
+
 // Opens the barriers at which all have arrived; false after a fault.
 bool open_barriers(bool& has_opened)
 {
@@ -267,15 +279,15 @@ bool open_barriers(bool& has_opened)
         if (!has_converged(rank))
             return false;
         meet_block(rank);
-        ++generations[rank];
-        for (int self = rank * size; self < (rank + 1) * size; ++self)
-            threads[self].sequence = 0;
+        begin_generation(rank);
         let_go(rank * size, size);
         has_opened = true;
     }
     const int here = waiting(0, count, Wait::cluster);
     if (here && here + waiting(0, count, Wait::ended) == count) {
         meet_team();
+        for (int rank = 0; rank < int(machine.blocks.size()); ++rank)
+            begin_generation(rank);
         let_go(0, count);
         has_opened = true;
     }
