@@ -171,9 +171,14 @@ class Space:
             except SpaceError as error:
                 return str(error)
         environment = self.environment({**context(problem, arch), **config})
+        broken = self._broken(environment)
+        return None if broken is None else reason(broken, environment)
+
+    def _broken(self, environment: Mapping[str, Any]) -> Constraint | None:
+        """The first constraint that is not kept."""
         for constraint in self.constraints:
             if not self.holds(constraint, environment):
-                return reason(constraint, environment)
+                return constraint
         return None
 
     def holds(self, constraint: Constraint, environment: Mapping[str, Any]) -> Any:
@@ -206,6 +211,11 @@ class Space:
         Vector widths depend on how a problem lies in memory: a good tile stays a good tile with
         narrower loads.
         """
+        broken = self._broken(self.environment({**context(problem, arch), **config}))
+        if broken is None:
+            return config
+        if self.supports[broken.name].isdisjoint(self.adaptable):
+            return None
         lower = []
         for name in self.adaptable:
             values = self.parameter(name).values
