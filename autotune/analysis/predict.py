@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from autotune.analysis import sgemm_work
 from autotune.analysis.occupancy import occupancy
-from autotune.analysis.waves import waves
+from autotune.analysis.waves import Waves, waves
 from autotune.analysis.work import Work
 from autotune.errors import InfeasibleError
 from autotune.problems.sgemm import Sgemm
@@ -52,6 +52,8 @@ class Constants:
         memory_latency_ns: From a load to its data, with a cold L2 cache.
         spill_slots: For each register and turn that has to go to memory and back.
         launch_ns: From the launch to the first instruction, and from the last one to the end.
+        relaunch_ns: From the last block of a launch to the first of the next. Assumed: no variant
+            that the other constants were fitted on has more than one launch.
     """
 
     fma_efficiency: float = 0.945
@@ -64,6 +66,7 @@ class Constants:
     memory_latency_ns: float = 405.0
     spill_slots: float = 5.5
     launch_ns: float = 3700.0
+    relaunch_ns: float = 1500.0
 
 
 FITTED = Constants()
@@ -76,12 +79,13 @@ class Prediction:
     """A time and what it is made of.
 
     Attributes:
-        time_ns: Predicted time of the launch.
+        time_ns: Predicted time of the plan.
         terms: In ns. As if each were alone and spread evenly over the SMs, so that they overlap:
             `issue` (issue slots), `shared` (wavefronts of shared memory), `l1` (lines of the main
             loop's loads), `l2` (their bytes) and `dram` (traffic of device memory).
             To the first four together come `tail` (SMs and schedulers without work), `latency`
-            (waiting for results, barriers and memory), `edge` (before and after the main loop) and
+            (waiting for results, barriers and memory), `edge` (before and after the main loop),
+            `parts` (adding up what several blocks computed of a tile, and further launches) and
             `launch`.
         blocks_per_sm: Resident blocks that it assumes.
     """
@@ -125,7 +129,7 @@ def ranking_ns(problem: Problem, config: Config, device: Device) -> float | None
 
 
 def predict(work: Work, device: Device, constants: Constants = FITTED) -> Prediction:
-    """Predicts the time of a launch.
+    """Predicts the time of a plan.
 
     Raises:
         InfeasibleError: not one block fits an SM.
@@ -134,15 +138,19 @@ def predict(work: Work, device: Device, constants: Constants = FITTED) -> Predic
     resident = occupancy(work.threads, work.registers, work.shared_bytes, device)
     if not resident.blocks:
         raise InfeasibleError(f"no block fits an SM: {resident.reason}")
-    grid = waves(work.blocks, device.sm_count, resident.blocks)
+    most = min(resident.blocks, work.resident or resident.blocks)
+    grid = waves(work.blocks, device.sm_count, most)
     ns = 1e6 / device.sm_clock_khz
     turn = _Turn.of(work, device, constants)
 
     # An SM runs `count` waves of `blocks` blocks each: all it can hold, then what the last wave
     # leaves it.
     last = -(-grid.tail_blocks // device.sm_count)
+    shares: tuple[tuple[float, int], ...] = ((grid.full, most), (1 if last else 0, last))
+    if work.is_dealt:
+        shares = ((work.blocks / grid.blocks_per_wave, most),)
     busy = latency = edge = 0.0
-    for count, blocks in ((grid.full, resident.blocks), (1 if last else 0, last)):
+    for count, blocks in shares:
         if count:
             throughput = turn.throughput(blocks)
             busy += count * work.iterations * throughput
@@ -154,12 +162,15 @@ def predict(work: Work, device: Device, constants: Constants = FITTED) -> Predic
     dram_ns = _dram_bytes(work, device, grid.blocks_per_wave) / device.bandwidth_gbs
     # Blocks of one wave come to their edges together. Later ones drift apart, and each finds others
     # on its SM that are in their loops.
-    apart = (1 - 1 / resident.blocks) * (1 - 1 / grid.count)
+    apart = (1 - 1 / most) * (1 - 1 / grid.count)
     loops = busy + latency
     edge -= apart * (loops + edge - _together(constants.overlap, loops, edge))
-    on_sms_ns = (loops + edge) * ns
-    launch_ns = constants.launch_ns * work.launches
-    time_ns = _together(constants.memory_overlap, on_sms_ns, dram_ns) + launch_ns
+    closing = _closing(work, turn, grid)
+    on_sms_ns = (loops + edge + closing) * ns
+    side_ns = work.side_launches * constants.relaunch_ns
+    side_ns += work.side_bytes / (device.sm_count * _LOAD_BYTES_PER_CYCLE) * ns
+    time_ns = _together(constants.memory_overlap, on_sms_ns, dram_ns)
+    time_ns += constants.launch_ns + side_ns
     units = (turn.issue * work.warps / _SCHEDULERS, turn.shared, turn.l1, turn.l2)
     issue, shared, l1, l2 = (turns * cycles * ns for cycles in units)
     return Prediction(
@@ -173,9 +184,10 @@ def predict(work: Work, device: Device, constants: Constants = FITTED) -> Predic
             "latency": latency * ns,
             "edge": edge * ns,
             "tail": (busy - turns * _together(constants.overlap, *units)) * ns,
-            "launch": launch_ns,
+            "parts": closing * ns + side_ns,
+            "launch": constants.launch_ns,
         },
-        blocks_per_sm=resident.blocks,
+        blocks_per_sm=most,
     )
 
 
@@ -272,6 +284,18 @@ def _edge(work: Work, turn: _Turn, blocks: int) -> float:
         )
 
     return _shared(throughput(blocks), throughput(1), turn.memory)
+
+
+def _closing(work: Work, turn: _Turn, grid: Waves) -> float:
+    """Cycles in which the last block of a tile reads what the others left of it."""
+    parts = work.closing_parts
+    if work.is_dealt:
+        # Shares end within tiles, and with fewer tiles than blocks several lie in one.
+        parts = 0.0 if not grid.tail_blocks else 1 + max(1.0, grid.blocks_per_wave / work.blocks)
+    if not parts:
+        return 0.0
+    # Its own part has to arrive before it is counted, then the others' have to come.
+    return 2 * turn.memory + parts * work.part_bytes / _LOAD_BYTES_PER_CYCLE
 
 
 def _dram_bytes(work: Work, device: Device, resident: int) -> float:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from autotune.analysis import sgemm_skinny_accesses
-from autotune.analysis.access import KINDS, Access, Kind
+from autotune.analysis.access import KINDS, Access, Kind, total
 from autotune.analysis.global_memory import sectors
-from autotune.analysis.sgemm_work import lane, line_place
+from autotune.analysis.sgemm_work import STRIP_PAD, lane, line_place
 from autotune.analysis.shared_memory import LANES, wavefronts
 from autotune.analysis.waves import tiles
 from autotune.problems.sgemm import FLOAT_BYTES, Sgemm
@@ -47,10 +47,11 @@ def _tiled(problem: Sgemm, config: Config) -> list[Access]:
             found += [layout.store(operand), layout.fetch(operand)]
     if layout.slices > 1:
         found += [layout.hand_over("shared store"), layout.hand_over("shared load")]
-    found.append(layout.result("global store"))
-    if not problem.beta_zero:
-        found.append(layout.result("global load"))
-    return found
+    found += layout.results()
+    keys = dict.fromkeys((access.operand, access.kind) for access in found)
+    return [
+        total(*key, [each for each in found if (each.operand, each.kind) == key]) for key in keys
+    ]
 
 
 class _Layout:
@@ -145,6 +146,82 @@ class _Layout:
             width_bytes=FLOAT_BYTES * vector,
             requests=self.turns * len(counted),
             sectors=self.turns * sum(counted),
+        )
+
+    def results(self) -> list[Access]:
+        """All that becomes of the sums. What the shares of a `stream` cut depends on the device and
+        is left out: every tile counts as one that a block computes in whole."""
+        split_k, mode = self.number("split_k"), self.config["split_k_mode"]
+        reading: list[Kind] = [] if self.problem.beta_zero else ["global load"]
+        if self.config["epilogue"] == "shared":
+            found = [self.strips("shared store"), self.strips("shared load")]
+            found += [self.lines(kind) for kind in ("global store", *reading)]
+        elif split_k > 1 and mode == "atomic":
+            added = self.result("global add")
+            found = [total("c", "global add", [added] * split_k)]
+            found += [self.lines(kind) for kind in ("global store", *reading)]
+        else:
+            found = [self.result(kind) for kind in ("global store", *reading)]
+        if split_k > 1 and mode in ("workspace", "last"):
+            found += [self.parts("global store"), self.parts("global load")]
+        if split_k > 1 and mode == "cluster":
+            found += [self.parts("shared store"), self.parts("cluster load")]
+        return found
+
+    def parts(self, kind: Kind) -> Access:
+        """The parts of all tiles, every thread's vectors beside those of its neighbours."""
+        thread_m, thread_n = self.number("thread_m"), self.number("thread_n")
+        width = _fragment(thread_n)
+        words = _bytes(range(0, LANES * width, width))
+        requests = self.blocks * self.number("split_k") * self.warps * thread_m * thread_n // width
+        is_shared = kind == "shared store"
+        return Access(
+            operand="c",
+            kind=kind,
+            width_bytes=FLOAT_BYTES * width,
+            requests=requests,
+            wavefronts=requests * wavefronts(words, FLOAT_BYTES * width, "store").wavefronts
+            if is_shared
+            else 0,
+            sectors=requests * sectors(words, FLOAT_BYTES * width)
+            if kind.startswith("global")
+            else 0,
+        )
+
+    def strips(self, kind: Kind) -> Access:
+        """A row of each thread on its way through shared memory."""
+        thread_m, thread_n = self.number("thread_m"), self.number("thread_n")
+        row = self.number("block_n") + STRIP_PAD
+        if kind == "shared store":
+            width, count = _fragment(thread_n), thread_n // _fragment(thread_n)
+            words = [line * row + self.stride("n") * column for line, column in self.places()]
+        else:
+            width, count = self.number("vector_c"), thread_n // self.number("vector_c")
+            words = list(range(0, LANES * width, width))
+        cost = wavefronts(
+            _bytes(words), FLOAT_BYTES * width, "store" if kind == "shared store" else "load"
+        )
+        requests = self.blocks * self.warps * thread_m * max(1, count)
+        return Access(
+            operand="c",
+            kind=kind,
+            width_bytes=FLOAT_BYTES * width,
+            requests=requests,
+            wavefronts=requests * cost.wavefronts,
+            conflicts=requests * cost.conflicts,
+        )
+
+    def lines(self, kind: Kind) -> Access:
+        """C in whole lines, by lanes side by side."""
+        vector = self.number("vector_c")
+        floats = self.blocks * self.number("block_m") * self.number("block_n")
+        requests = floats // (LANES * vector)
+        return Access(
+            operand="c",
+            kind=kind,
+            width_bytes=FLOAT_BYTES * vector,
+            requests=requests,
+            sectors=requests * FLOAT_BYTES * vector,
         )
 
     def result(self, kind: Kind) -> Access:

@@ -195,5 +195,5 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
         group_rows=1,
         row_bytes=short_bytes if shape.short_is_m else block_bytes,
         column_bytes=block_bytes if shape.short_is_m else short_bytes,
-        launches=2 if split > 1 and not shape.is_last_mode else 1,
+        side_launches=1 if split > 1 and not shape.is_last_mode else 0,
     )

@@ -7,6 +7,7 @@ guards, whose cost does not show in them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from autotune.analysis import sgemm_skinny_work
@@ -34,6 +35,10 @@ _SWIZZLE_REGISTERS = 8
 """An address for each of the up to eight permutations."""
 _LINE_STORE_WAVEFRONTS = 4
 """Storing one chunk of 16 bytes a lane, whose lines are exchanged so that banks differ."""
+_LOOP_REGISTERS = {"grid": 0, "persistent": 8, "stream": 20}
+"""Counters and places that outlive a tile; NVRTC 13, for the presets."""
+STRIP_PAD = 8
+"""Floats after each row of C in shared memory."""
 _SQUEEZED = 128
 _LINE_BYTES = 128
 
@@ -51,7 +56,7 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
     thread_m, thread_n = _number(config, "thread_m"), _number(config, "thread_n")
     lanes_m, stages = _number(config, "lanes_m"), _number(config, "stages")
     vector_a, vector_b = _number(config, "vector_a"), _number(config, "vector_b")
-    vector_c, k_unroll = _number(config, "vector_c"), _number(config, "k_unroll")
+    k_unroll, split_k = _number(config, "k_unroll"), _number(config, "split_k")
     row_a = block_m + _number(config, "pad_a")
     row_b = block_n + _number(config, "pad_b")
     lane_map, is_swizzled = str(config["lane_map"]), config["swizzle_a"] == "xor"
@@ -118,25 +123,25 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
 
     ways = (str(config["copy_a"]), str(config["copy_b"]))
     results = thread_m * thread_n
-    accesses = results // vector_c
     stride = thread_n if is_contiguous else _fragment(thread_n)
-    sectors, edge_lines = _stored_places(lane_map, lanes_m, stride)
+    places = _stored_places(lane_map, lanes_m, stride)
+    tile_rows, tile_columns = _up(problem.m, block_m), _up(problem.n, block_n)
+    split = _split(problem, config, tile_rows * tile_columns * problem.batch)
+    edge = _edge(problem, config, results, tile_warps, places)
     needed = results + (4 if whole_lines else 1) * thread_m + thread_n + staged + _OTHER_REGISTERS
+    needed += _LOOP_REGISTERS[str(config["schedule"])]
     needed += _UNEVEN_REGISTERS * uneven + _SWIZZLE_REGISTERS * is_swizzled
     bound = register_bound(warps * _number(config, "min_blocks"))
     if registers is None:
         registers = min(_squeezed(needed), bound)
-    tile_rows, tile_columns = -(-problem.m // block_m), -(-problem.n // block_n)
-    # Scaling by alpha, and C written once or also read and scaled.
-    c_passes = 1 if problem.beta_zero else 2
     return Work(
-        blocks=tile_rows * tile_columns * problem.batch,
+        blocks=tile_rows * tile_columns * problem.batch * split_k,
         threads=threads + producers,
         registers=registers,
         # A binary that leaves registers unused spills none.
         spilled=max(0, needed - bound) if registers >= bound else 0,
         shared_bytes=_shared_bytes(config),
-        iterations=-(-problem.k // block_k),
+        iterations=_up(_up(problem.k, block_k), split_k),
         prefetch=_prefetch(ways, stages, k_unroll == steps),
         barriers=0 if producers or is_direct else 1 if stages > 1 else 2,
         fma=results * steps,
@@ -145,17 +150,98 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
         store_wavefronts=storing,
         load_bytes=FLOAT_BYTES * block_k * (block_m + block_n),
         load_lines=lines,
-        edge_slots=(results + accesses) * c_passes,
-        edge_bytes=warps * accesses * sectors * SECTOR_BYTES * c_passes,
-        edge_lines=warps * accesses * edge_lines * c_passes,
-        edge_dram_bytes=FLOAT_BYTES * block_m * block_n * c_passes,
+        edge_slots=edge.slots,
+        edge_bytes=edge.bytes,
+        edge_lines=edge.lines,
+        edge_dram_bytes=edge.dram_bytes,
         dram_bytes=problem.bytes_min,
         tile_rows=tile_rows,
         tile_columns=tile_columns,
         group_rows=_number(config, "group_m"),
-        row_bytes=FLOAT_BYTES * block_m * problem.k,
-        column_bytes=FLOAT_BYTES * block_n * problem.k,
+        row_bytes=FLOAT_BYTES * block_m * _up(problem.k, split_k),
+        column_bytes=FLOAT_BYTES * block_n * _up(problem.k, split_k),
+        resident=0 if config["schedule"] == "grid" else _number(config, "min_blocks"),
+        is_dealt=config["schedule"] == "stream",
+        parts=split_k,
+        part_bytes=split.part_bytes,
+        closing_parts=split.closing_parts,
+        side_launches=split.side_launches,
+        side_bytes=split.side_bytes,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Split:
+    """What it costs that several blocks multiply for a tile; see the fields of `Work`."""
+
+    part_bytes: int = 0
+    closing_parts: float = 0.0
+    side_launches: int = 0
+    side_bytes: float = 0.0
+
+
+def _split(problem: Sgemm, config: Config, tiles: int) -> _Split:
+    split_k, mode = _number(config, "split_k"), config["split_k_mode"]
+    part_bytes = FLOAT_BYTES * _number(config, "block_m") * _number(config, "block_n")
+    c_bytes = FLOAT_BYTES * problem.m * problem.n * problem.batch * _c_passes(problem)
+    if config["schedule"] == "stream":
+        return _Split(part_bytes=part_bytes)
+    if split_k == 1:
+        return _Split()
+    if mode == "workspace":
+        side_bytes = split_k * tiles * part_bytes + c_bytes
+        return _Split(part_bytes=part_bytes, side_launches=1, side_bytes=side_bytes)
+    if mode == "atomic":
+        return _Split(side_launches=1, side_bytes=c_bytes)
+    # In a cluster each block reads its share of every part.
+    return _Split(part_bytes=part_bytes, closing_parts=split_k if mode == "last" else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edge:
+    """What a block does with its sums; see the fields of `Work`."""
+
+    slots: float
+    bytes: float
+    lines: float
+    dram_bytes: int
+
+
+def _edge(
+    problem: Sgemm, config: Config, results: int, warps: int, places: tuple[int, int]
+) -> _Edge:
+    """Args: `results` of a thread, `warps` that hold a tile, `places` of a store of C."""
+    split_k, mode = _number(config, "split_k"), config["split_k_mode"]
+    vector_c, width = _number(config, "vector_c"), _fragment(_number(config, "thread_n"))
+    tile_bytes = FLOAT_BYTES * results * LANES * warps
+    # Scaling by alpha, and C written once or also read and scaled.
+    c_passes = _c_passes(problem)
+    accesses = results // min(vector_c, results)
+    sectors, lines = places
+    slots: float = (results + accesses) * c_passes
+    if config["epilogue"] == "shared":
+        # By way of shared memory, from where lanes side by side write.
+        sectors, lines = FLOAT_BYTES * vector_c, vector_c
+        slots += results / width + accesses
+    if split_k > 1 and mode in ("workspace", "last"):
+        # A part, in whole lines, which stays in the L2 cache. C is written once for all blocks.
+        return _Edge(
+            slots=results / width, bytes=tile_bytes, lines=tile_bytes / _LINE_BYTES, dram_bytes=0
+        )
+    share = 1.0 if split_k == 1 else 1 / split_k if mode == "cluster" else 1.0
+    if split_k > 1 and mode == "atomic":
+        c_passes, slots = 1, results + accesses
+    return _Edge(
+        slots=slots * share + (results / width if share < 1 else 0),
+        bytes=warps * accesses * sectors * SECTOR_BYTES * c_passes * share,
+        lines=warps * accesses * lines * c_passes * share,
+        dram_bytes=int(tile_bytes * c_passes * share),
+    )
+
+
+def _c_passes(problem: Sgemm) -> int:
+    """How often C goes through: written, or also read."""
+    return 1 if problem.beta_zero else 2
 
 
 def _prefetch(ways: tuple[str, str], stages: int, is_unrolled: bool) -> float:
@@ -178,9 +264,18 @@ def _shared_bytes(config: Config) -> int:
     stage_a = block_m * block_k if whole_lines else block_k * (block_m + _number(config, "pad_a"))
     stage_b = block_k * (block_n + _number(config, "pad_b"))
     barriers = 1 + (_number(config, "threads_producer") > 0) if "bulk" in ways else 0
-    stages = _number(config, "stages") * (FLOAT_BYTES * (stage_a + stage_b) + 8 * barriers)
-    slices = _number(config, "k_slices")
-    return max(stages, FLOAT_BYTES * (slices - 1) * block_m * block_n)
+    tile_bytes = FLOAT_BYTES * block_m * block_n
+    rows = block_m // _number(config, "thread_m")
+    return 8 * barriers * _number(config, "stages") + max(
+        _number(config, "stages") * FLOAT_BYTES * (stage_a + stage_b),
+        (_number(config, "k_slices") - 1) * tile_bytes,
+        tile_bytes if config["split_k_mode"] == "cluster" else 0,
+        FLOAT_BYTES * rows * (block_n + STRIP_PAD) if config["epilogue"] == "shared" else 0,
+    )
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step)
 
 
 def _number(config: Config, name: str) -> int:

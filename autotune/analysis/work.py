@@ -1,4 +1,4 @@
-"""What a kernel asks of the device, in numbers that do not depend on the kernel's family."""
+"""What a plan asks of the device, in numbers that do not depend on the kernel's family."""
 
 from __future__ import annotations
 
@@ -45,7 +45,15 @@ class Work:
         tile_rows, tile_columns: Of a matrix of tiles, one block each; `blocks` is a multiple.
         group_rows: Rows of tiles that are walked together, column by column.
         row_bytes, column_bytes: Of the operands that a row and a column of tiles share.
-        launches: One, or more where others follow that only bring results together.
+        resident: Blocks on an SM where the grid is made to fit the device; 0: as many as fit.
+        is_dealt: Such blocks share the turns of all tiles out evenly, so that they end together.
+        parts: Blocks that multiply for the same tile, each of which leaves a part of its sums;
+            where turns are dealt, it follows from the device.
+        part_bytes: Of such a part; 0 where there are none.
+        closing_parts: Parts that a block reads when all of its tile are there; 0 where another
+            launch does.
+        side_launches: Launches before and after the main one, which only move memory.
+        side_bytes: That they move.
     """
 
     blocks: int
@@ -72,7 +80,13 @@ class Work:
     group_rows: int
     row_bytes: int
     column_bytes: int
-    launches: int = 1
+    resident: int = 0
+    is_dealt: bool = False
+    parts: int = 1
+    part_bytes: int = 0
+    closing_parts: float = 0.0
+    side_launches: int = 0
+    side_bytes: float = 0.0
 
     @property
     def warps(self) -> int:

@@ -271,8 +271,8 @@ starts = ["one"]
 adaptable = []
 parameters.block_m = { values = [16, 32, 64], default = 32, meaning = "rows" }
 parameters.order = { values = ["rows", "columns"], meaning = "walk" }
-launch = { entry = "f", grid = ["1", "1", "1"], block = ["32", "1", "1"], shared_bytes = 0, \
-arguments = [] }
+launches = [{ entry = "f", grid = ["1", "1", "1"], block = ["32", "1", "1"], shared_bytes = 0, \
+arguments = [] }]
 presets.one = { block_m = 64 }
 [[constraints]]
 name = "rows"

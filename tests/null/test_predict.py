@@ -227,10 +227,11 @@ def test_never_below_the_roofline_and_made_of_its_terms(arch, shape):
         found = candidate(problem, config, device)
         assert found.time_ns > roofline(problem, device).time_ns
         assert set(found.terms) == {
-            "issue", "shared", "l1", "l2", "dram", "latency", "edge", "tail", "launch"
+            "issue", "shared", "l1", "l2", "dram", "latency", "edge", "tail", "parts", "launch"
         }  # fmt: skip
         assert min(found.terms.values()) >= -1e-6
         overlapping = max(found.terms[name] for name in ("issue", "shared", "l1", "l2"))
+        assert found.terms["parts"] == 0
         added = sum(found.terms[name] for name in ("latency", "edge", "tail", "launch"))
         assert found.time_ns >= max(overlapping + added, found.terms["dram"]) * (1 - 1e-9)
 

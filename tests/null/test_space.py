@@ -388,7 +388,7 @@ def test_the_default_suits_the_size():
         shape: defaults.default(family("sgemm").parse(shape), h200)["block_n"]
         for shape in ("256x256x256", "8192x8192x8192")
     }
-    assert tiles["256x256x256"] <= 32 and tiles["8192x8192x8192"] >= 128
+    assert tiles["256x256x256"] <= 64 and tiles["8192x8192x8192"] >= 128
 
 
 def test_the_seed_presets_are_valid_as_they_stand():
