@@ -57,8 +57,8 @@ def search(
         total_seconds: Wall time for all shapes together, in place of `seconds`.
         kernel: Kernel family of the shapes that are texts.
         options: Further fields of their problems, for example `{"layout": "tn"}`.
-        **settings: `seed`, `sampler`, `store`, `compiler`, `door`, `cold`, `family_space`, `jobs`
-            and `listener`, as `autotune.search.batch.search` has them.
+        **settings: `seed`, `sampler`, `store`, `compiler`, `door`, `cold`, `family_space`,
+            `nondeterministic`, `jobs` and `listener`, as `autotune.search.batch.search` has them.
 
     Returns:
         A report for each shape, in their order. One that failed says so in `status`.

@@ -15,7 +15,12 @@ from autotune.types import Config, Problem, Variant
 
 
 def render(
-    problem: Problem, config: Config, arch: int, *, family_space: Space | None = None
+    problem: Problem,
+    config: Config,
+    arch: int,
+    *,
+    family_space: Space | None = None,
+    sm_count: int | None = None,
 ) -> Variant:
     """The source of a config, ready for the compiler, and how to launch it.
 
@@ -24,6 +29,8 @@ def render(
         config: A valid point of the family's space.
         arch: Architecture, 75 for sm_75.
         family_space: The space that the config belongs to; the shipped one by default.
+        sm_count: Of the device that the plan is for; that of the architecture's typical one by
+            default. The source does not depend on it.
 
     Raises:
         InfeasibleError: the config breaks a constraint.
@@ -47,7 +54,7 @@ def render(
         header=_header(problem, config, arch, body, digest),
         body=body,
         template_sha256=digest,
-        plan=chosen.plan(config, problem, arch),
+        plan=chosen.plan(config, problem, arch, sm_count),
     )
 
 

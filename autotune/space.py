@@ -195,6 +195,11 @@ class Space:
         )
         return replace(self, parameters=parameters)
 
+    def is_deterministic(self, values: Mapping[str, Scalar]) -> bool:
+        """Whether a config gives equal bits in every run; one of an older space may lack names."""
+        rule = self.rules.nondeterministic
+        return rule is None or not (rule.names <= values.keys() and rule(values))
+
     def preset(self, name: str) -> Config:
         """A named point, exactly as the file states it.
 

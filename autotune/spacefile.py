@@ -305,6 +305,10 @@ class Reader:
                     raise self.fail(f"{place}: its reason uses {read!r}, which {name} lacks")
         for expression in rules.expressions():
             collect(expression, "launching")
+        if rules.nondeterministic is not None:
+            named = {parameter.name for parameter in parameters}
+            if others := sorted(rules.nondeterministic.names - named):
+                raise self.fail(f"nondeterministic may read parameters alone, not {others[0]!r}")
         return Method(
             supports={rule: on for rule, on in supports.items() if not on & foreign},
             formulas=formulas,

@@ -388,6 +388,11 @@ class LaunchPlan:
     is_deterministic: bool = True
     tile: tuple[int, int] = (1, 1)
 
+    @property
+    def main(self) -> Launch:
+        """The launch that multiplies: the first of those with most shared memory."""
+        return max(self.launches, key=lambda launch: launch.shared_bytes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:

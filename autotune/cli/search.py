@@ -98,6 +98,11 @@ SAMPLERS = ("auto", "gp", "tpe", "local", "random")
 )
 @click.option("--space", metavar="FILE", help="Another search space of the same kernel family.")
 @click.option(
+    "--allow-nondeterministic",
+    is_flag=True,
+    help="Also try kernels that add in any order, so that roundings differ from run to run.",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
@@ -125,6 +130,7 @@ def search(
     compiler: str | None,
     door: str | None,
     space: str | None,
+    allow_nondeterministic: bool,
     jobs: int | None,
     parse: options.ParseProblem,
     db: str | None,
@@ -169,6 +175,7 @@ def search(
                 door=door,
                 cold=not warm,
                 family_space=family_space,
+                nondeterministic=allow_nondeterministic,
                 jobs=jobs,
                 argv=app.command_line(),
                 listener=listener,

@@ -18,15 +18,19 @@ _MOVES = 3
 
 def recoveries(chosen: Space, variant: Variant, grid: Waves) -> tuple[Recovery, ...]:
     """Best first; those that win nothing are left out."""
-    options = {f"split-K {parts}": grid.blocks * parts for parts in SPLITS}
     config = variant.config
+    if config.get("schedule", "grid") != "grid":
+        # Such a grid fits the device as it is.
+        return ()
+    now = int(config.get("split_k", 1))
+    options = {f"split-K {parts}": grid.blocks // now * parts for parts in SPLITS if parts > now}
     for name in ("block_m", "block_n"):
         side = config.get(name)
         if isinstance(side, int) and side > 1:
             half = config.but(**{name: side // 2})
             plan = chosen.plan(half, variant.problem, variant.arch)
             tile = f"tiles of {half['block_m']} x {half['block_n']}"
-            options[tile] = sum(launch.blocks for launch in plan.launches)
+            options[tile] = plan.main.blocks
     found = [
         Recovery(change=change, blocks=blocks, share=grid.recovered(blocks))
         for change, blocks in options.items()
@@ -42,7 +46,7 @@ def moves(chosen: Space, config: Config, problem: Problem, device: Device) -> tu
     if now is None or math.isinf(now):
         return ()
     moves = []
-    for neighbour in chosen.region(problem, device.arch).neighbours(config):
+    for neighbour in chosen.without_opt_in().region(problem, device.arch).neighbours(config):
         (name,) = (name for name in config if config[name] != neighbour[name])
         then = predict.ranking_ns(problem, neighbour, device)
         if then is not None and 1 - then / now >= LEAST_GAIN:

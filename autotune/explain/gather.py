@@ -53,7 +53,9 @@ def explain(
     chosen = family_space or space.load(problem.kernel)
     config = choice.config
     _check(chosen, config, problem, device.arch)
-    variant = render.render(problem, config, device.arch, family_space=chosen)
+    variant = render.render(
+        problem, config, device.arch, family_space=chosen, sm_count=device.sm_count
+    )
     parts = _Parts()
 
     binary = parts.get("registers, spills and instruction mix", lambda: _compiled(variant))
@@ -61,13 +63,12 @@ def explain(
     resident = occupancy(resources.threads, resources.registers, resources.shared_bytes, device)
     grid = None
     if resident.blocks:
-        blocks = sum(launch.blocks for launch in variant.plan.launches)
-        grid = waves(blocks, device.sm_count, resident.blocks)
+        grid = waves(variant.plan.main.blocks, device.sm_count, resident.blocks)
     else:
         parts.note("waves and predicted time", f"no block fits an SM: {resident.reason}")
     disassembled = None
     if binary is not None:
-        entry = variant.plan.launches[0].entry
+        entry = variant.plan.main.entry
         disassembled = parts.get("instruction mix", lambda: sass.analyse(binary.cubin, entry))
     traffic = _traffic(variant, parts)
     # Both speak of time, which takes the device's clocks.
@@ -154,7 +155,7 @@ def _compiled(variant: Variant) -> Binary:
 
 
 def _resources(variant: Variant, binary: Binary | None) -> Resources:
-    launch = max(variant.plan.launches, key=lambda each: each.shared_bytes)
+    launch = variant.plan.main
     if binary is not None:
         return Resources(
             threads=launch.threads,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from autotune.report import text
 from autotune.report.tables import table
-from autotune.space import Constraint, Space
+from autotune.space import Constraint, Parameter, Space
 from autotune.types import Problem, Scalar
 
 Removed = Sequence[tuple[Constraint, int, int | None]]
@@ -53,6 +53,7 @@ def as_object(survey: Survey) -> dict[str, Any]:
             {
                 "name": parameter.name,
                 "values": list(parameter.values),
+                **({"opt_in": list(parameter.opt_in)} if parameter.opt_in else {}),
                 "default": parameter.default,
                 "meaning": parameter.meaning,
                 **({"only": parameter.only} if parameter.only else {}),
@@ -78,7 +79,7 @@ def as_text(survey: Survey) -> Group:
             [
                 p.name,
                 *([p.only or "all"] if only else []),
-                " ".join(map(str, p.values)),
+                " ".join(_value(p, value) for value in p.values),
                 str(p.default),
                 p.meaning,
             ]
@@ -86,9 +87,13 @@ def as_text(survey: Survey) -> Group:
         ],
         left=["parameter", *only, "values", "meaning"],
         fold=["values", "meaning"],
-        title="Parameters",
+        title="Parameters (values in brackets are tried only when asked for)",
     )
     return Group(sizes, parameters, Text(), _constraints(survey), Text(), _presets(space))
+
+
+def _value(parameter: Parameter, value: Scalar) -> str:
+    return f"({value})" if value in parameter.opt_in else str(value)
 
 
 def _constraints(survey: Survey) -> Any:

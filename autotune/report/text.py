@@ -62,14 +62,17 @@ def config(values: Mapping[str, Scalar], space: Space) -> str:
     """A config as the preset that it is nearest to, and what it has otherwise.
 
     `large`, or `large, block_k 8, order columns`. A config of an older space may have other names.
+    One that may give other bits in every run says so.
     """
     if not values:
         return DASH
+    note = [] if space.is_deterministic(values) else ["not deterministic"]
 
     def changes(preset: Mapping[str, Scalar]) -> dict[str, Scalar]:
         return {name: value for name, value in values.items() if preset.get(name) != value}
 
     if not space.presets:
-        return ", ".join(f"{name} {value}" for name, value in values.items())
+        return ", ".join([*(f"{name} {value}" for name, value in values.items()), *note])
     name, preset = min(space.presets.items(), key=lambda entry: len(changes(entry[1])))
-    return ", ".join([name, *(f"{name} {value}" for name, value in changes(preset).items())])
+    changed = (f"{name} {value}" for name, value in changes(preset).items())
+    return ", ".join([name, *changed, *note])

@@ -46,6 +46,7 @@ def search(
     door: str | None = None,
     cold: bool = True,
     family_space: Space | None = None,
+    nondeterministic: bool = False,
     jobs: int | None = None,
     argv: Sequence[str] = (),
     listener: Listener = ignore,
@@ -73,6 +74,8 @@ def search(
         door: `pycuda` or `cuda-bindings`; None for the first that works.
         cold: Whether the L2 cache is emptied before each timed run.
         family_space: Another space for the same templates.
+        nondeterministic: Whether values are tried that the space has only for those who ask for
+            them, such as sums in any order, which give other roundings in every run.
         jobs: Compiler processes at a time; None for `AUTOTUNE_JOBS`, else all CPUs, less one for
             the measuring process.
         listener: Told of everything that happens.
@@ -109,6 +112,8 @@ def search(
         budget = replace(budget, seconds=total_seconds)
     chosen_effort = effort(effort_name).limited(budget)
     chosen_space = family_space or space.load(problems[0].kernel)
+    if not nondeterministic:
+        chosen_space = chosen_space.without_opt_in()
     target, note = _target(arch, device_name, door)
     chosen_compiler = compile.find(compiler)
     compile.check(chosen_compiler, target.arch, target.driver)

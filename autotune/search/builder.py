@@ -59,12 +59,18 @@ class Builder:
 
     def plan(self, config: Config) -> LaunchPlan:
         """The launches of a config."""
-        return self.setting.space.plan(config, self.problem, self.setting.arch)
+        return self.setting.space.plan(
+            config, self.problem, self.setting.arch, self.setting.device.sm_count
+        )
 
     def render(self, config: Config) -> Variant:
         """The source of a config."""
         return render.render(
-            self.problem, config, self.setting.arch, family_space=self.setting.space
+            self.problem,
+            config,
+            self.setting.arch,
+            family_space=self.setting.space,
+            sm_count=self.setting.device.sm_count,
         )
 
     def submit(self, variant: Variant) -> Future[Binary | Failure]:
