@@ -74,7 +74,7 @@ def test_every_architecture(cache: Cache, arch: int) -> None:
     check(find(), arch)
     result = binary(compile_one(REVERSE, arch, cache=cache))
     assert result.cubin.startswith(b"\x7fELF")
-    assert f"'sm_{arch}'" in result.log
+    assert f"'sm_{arch}{'a' if arch >= 90 else ''}'" in result.log
     assert (result.arch, result.compiler) == (arch, find().label)
     assert result.static_shared_bytes == 4096
     assert 4 <= result.registers <= 24

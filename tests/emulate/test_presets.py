@@ -21,11 +21,17 @@ SHAPES = [
     (300, 1, 40),
     (140, 270, 1),
     (15, 17, 9),
-    # Deep enough to be split.
+    # Deep enough to be split, and whole vectors in every row, which whole lines of k and the copy
+    # engine need.
     (70, 100, 640),
     (64, 64, 1030),
+    (96, 68, 644),
+    (132, 128, 512),
+    (200, 260, 100),
+    (260, 132, 68),
+    (64, 64, 1024),
 ]
-# Five of them, beside eleven shapes and four layouts: in turn each meets every other.
+# Five of them, beside sixteen shapes and four layouts: in turn each meets every other.
 EXTRAS: list[dict[str, object]] = [
     {},
     {"beta_zero": False, "batch": 3},
@@ -78,7 +84,10 @@ def problems(first: int) -> list[list[Sgemm]]:
 def test_a_preset_raises_no_false_alarm(preset: str) -> None:
     served = 0
     first = list(SPACE.presets).index(preset)
-    for variants in problems(first):
+    every = problems(first)
+    for variants in every[first % len(every) :] + every[: first % len(every)]:
+        if served == 7:
+            break
         # Some ways of copying serve some layouts only: the first that can be served.
         fitting = ((problem, adapted(preset, problem)) for problem in variants)
         problem, config = next(((p, c) for p, c in fitting if c is not None), (variants[0], None))

@@ -347,7 +347,7 @@ def test_render_takes_files_and_presets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--preset", "best"], "'best' is not a preset of sgemm; possible: seed-v3"),
+        (["--preset", "best"], "'best' is not a preset of sgemm; possible: naive"),
         (["--config", "{"], "--config is not JSON"),
         (["--config", "[1]"], "cannot read the config in [1]: No such file"),
         (["--config", '{"block_mm": 1}'], "'block_mm' is not a parameter of sgemm"),

@@ -110,7 +110,7 @@ def test_every_option_reaches_the_search(stand_in: StandIn, tmp_path: Path) -> N
     arguments = (
         "--arch sm_80 --shape 64x32x16 --shape 64x32x16 --trials 7 --budget 1.5m --effort quick "
         "--seed 3 --sampler gp --device GPU-1 --warm --compiler nvcc --door cuda-bindings --jobs 2 "
-        f"--layout tn --beta --batch 4 --db {tmp_path}/r.db -q"
+        f"--allow-nondeterministic --layout tn --beta --batch 4 --db {tmp_path}/r.db -q"
     )
     assert run(*arguments.split()).exit_code == 0
     assert [problem.key for problem in stand_in.problems] == ["sgemm/64x32x16/tn/batch=4/beta"]
@@ -128,6 +128,7 @@ def test_every_option_reaches_the_search(stand_in: StandIn, tmp_path: Path) -> N
         "store": f"{tmp_path}/r.db",
         "compiler": "nvcc",
         "door": "cuda-bindings",
+        "nondeterministic": True,
         "cold": False,
         "family_space": None,
         "jobs": 2,

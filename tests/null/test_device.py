@@ -281,5 +281,7 @@ def test_arguments_get_the_width_that_the_kernel_declares() -> None:
         ("int64", 2**40),
         ("float32", 1.0),
     ]
-    with pytest.raises(TemplateError, match="takes float32 'alpha', which the problem does not"):
+    with pytest.raises(
+        TemplateError, match="takes float32 'alpha', which neither problem nor plan has"
+    ):
         gpu.pack(launch, {"a": 1})

@@ -350,7 +350,7 @@ def test_the_next_thing_is_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--preset", "none"], "'none' is not a preset of sgemm; possible: seed-v3"),
+        (["--preset", "none"], "'none' is not a preset of sgemm; possible: naive"),
         (["--config", '{"block_m": 5}'], "block_m = 5 is not in the space; it has 16, 32"),
         (["--config", '{"bm": 5}'], "'bm' is not a parameter of sgemm"),
         (["--config", "{"], "--config is not JSON"),
