@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from kernels import ARCH, SPACE, emulate, said
 
@@ -31,7 +33,12 @@ SHAPES = [
     (260, 132, 68),
     (64, 64, 1024),
 ]
-# Five of them, beside sixteen shapes and four layouts: in turn each meets every other.
+# With a short side, for the method that is made for it; deep enough for many parts.
+SHORT = [
+    (1, 36, 4100), (3, 60, 4500), (16, 20, 4100), (31, 33, 4101), (70, 2, 4096),
+    (45, 7, 4104), (36, 16, 4352), (40, 32, 5001), (64, 4, 4300), (4, 64, 4097),
+]  # fmt: skip
+# In turn each meets every shape and layout.
 EXTRAS: list[dict[str, object]] = [
     {},
     {"beta_zero": False, "batch": 3},
@@ -63,19 +70,19 @@ def adapted(preset: str, problem: Sgemm) -> Config | None:
     return None
 
 
-def problems(first: int) -> list[list[Sgemm]]:
+def problems(shapes: Sequence[tuple[int, int, int]], first: int) -> list[list[Sgemm]]:
     """Every shape in the four layouts, beginning with another one each time; with extras in turn,
-    and in every second shape the rows of all operands lie apart."""
+    then without, and in every second shape the rows of all operands lie apart."""
     result = []
-    for number, (m, n, k) in enumerate(SHAPES):
+    for number, (m, n, k) in enumerate(shapes):
         gap = 4 if number % 2 else 0
-        extra = EXTRAS[(number + first) % len(EXTRAS)]
         variants = []
-        for turn in range(len(LAYOUTS)):
-            layout = LAYOUTS[(number + first + turn) % len(LAYOUTS)]
-            tight = Sgemm(m=m, n=n, k=k, layout=layout)
-            leading = {f"ld{o.name}": o.columns + gap for o in tight.operands}
-            variants.append(Sgemm(m=m, n=n, k=k, layout=layout, **leading, **extra))  # type: ignore[arg-type]
+        for extra in (EXTRAS[(number + first) % len(EXTRAS)], EXTRAS[0]):
+            for turn in range(len(LAYOUTS)):
+                layout = LAYOUTS[(number + first + turn) % len(LAYOUTS)]
+                tight = Sgemm(m=m, n=n, k=k, layout=layout)
+                leading = {f"ld{o.name}": o.columns + gap for o in tight.operands}
+                variants.append(Sgemm(m=m, n=n, k=k, layout=layout, **leading, **extra))  # type: ignore[arg-type]
         result.append(variants)
     return result
 
@@ -84,9 +91,9 @@ def problems(first: int) -> list[list[Sgemm]]:
 def test_a_preset_raises_no_false_alarm(preset: str) -> None:
     served = 0
     first = list(SPACE.presets).index(preset)
-    every = problems(first)
+    every = problems(SHORT if preset.startswith("skinny") else SHAPES, first)
     for variants in every[first % len(every) :] + every[: first % len(every)]:
-        if served == 7:
+        if served == 6:
             break
         # Some ways of copying serve some layouts only: the first that can be served.
         fitting = ((problem, adapted(preset, problem)) for problem in variants)
