@@ -164,6 +164,8 @@ class _Layout:
             found = [self.result(kind) for kind in ("global store", *reading)]
         if split_k > 1 and mode in ("workspace", "last"):
             found += [self.parts("global store"), self.parts("global load")]
+        if split_k > 1 and mode == "last":
+            found += self.arrivals()
         if split_k > 1 and mode == "cluster":
             found += [self.parts("shared store"), self.parts("cluster load")]
         return found
@@ -188,6 +190,18 @@ class _Layout:
             else 0,
         )
 
+    def arrivals(self) -> list[Access]:
+        """One thread of a block counts it, and tells the others whether it was the last."""
+        blocks = self.blocks * self.number("split_k")
+        told = blocks * self.warps
+        return [
+            Access(operand="c", kind="global add", width_bytes=4, requests=blocks, sectors=blocks),
+            Access(
+                operand="c", kind="shared store", width_bytes=4, requests=blocks, wavefronts=blocks
+            ),
+            Access(operand="c", kind="shared load", width_bytes=4, requests=told, wavefronts=told),
+        ]
+
     def strips(self, kind: Kind) -> Access:
         """A row of each thread on its way through shared memory."""
         thread_m, thread_n = self.number("thread_m"), self.number("thread_n")
@@ -197,7 +211,8 @@ class _Layout:
             words = [line * row + self.stride("n") * column for line, column in self.places()]
         else:
             width, count = self.number("vector_c"), thread_n // self.number("vector_c")
-            words = list(range(0, LANES * width, width))
+            pieces = self.number("block_n") // width
+            words = [index // pieces * row + index % pieces * width for index in range(LANES)]
         cost = wavefronts(
             _bytes(words), FLOAT_BYTES * width, "store" if kind == "shared store" else "load"
         )

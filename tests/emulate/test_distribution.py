@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 from kernels import ARCH, SPACE, changed, emulate, said
 
+from autotune.analysis.sgemm_accesses import KINDS, accesses
 from autotune.emulate import FaultKind
 from autotune.errors import UsageError
 from autotune.problems.sgemm import Sgemm
@@ -242,3 +243,19 @@ def test_slips_are_found(slip: Slip) -> None:
     report = emulate(slip.planted())
     assert report.faults, "nothing was found"
     assert report.faults[0].kind is slip.kind, said(report)
+
+
+@pytest.mark.parametrize(
+    "way", ["workspace", "last", "last, shared", "cluster", "atomic", "shared", "shared, narrow"]
+)
+def test_accesses_are_foreseen(way: str) -> None:
+    problem = Sgemm(m=32, n=64, k=512, beta_zero=False)
+    variant = distributed(problem, **WAYS[way])
+    counted = emulate(variant)
+    foreseen = accesses(problem, variant.config)
+    for kind in KINDS:
+        total = counted.total(kind)
+        own = [access for access in foreseen if access.kind == kind]
+        assert total.sectors == sum(access.sectors for access in own), kind
+        assert total.wavefronts == sum(access.wavefronts for access in own), kind
+        assert total.requests == sum(access.requests for access in own), kind
