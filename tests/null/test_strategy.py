@@ -63,9 +63,11 @@ def test_only_valid_points_and_none_twice(sampler: str) -> None:
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 def test_samplers_that_learn_beat_chance(sampler: str) -> None:
-    ours = [min(play(sampler, seed, 100, SPOKEN)) for seed in range(3)]
-    chance = [min(play("random", seed, 100, SPOKEN)) for seed in range(3)]
-    assert np.mean(ours) < 0.95 * np.mean(chance)
+    # The best of a hundred is a matter of luck over three seeds; what is proposed once there is
+    # something to learn from is not.
+    ours = [np.mean(play(sampler, seed, 100, SPOKEN)[50:]) for seed in range(3)]
+    chance = [np.mean(play("random", seed, 100, SPOKEN)[50:]) for seed in range(3)]
+    assert max(ours) < 0.8 * min(chance), (ours, chance)
 
 
 def test_a_space_is_tried_to_its_end() -> None:
