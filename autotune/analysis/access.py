@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+from autotune.analysis.global_memory import sectors
+from autotune.analysis.shared_memory import WORD_BYTES, wavefronts
 
 Kind = Literal[
     "shared load", "shared store", "global load", "global store", "global add", "cluster load",
     "bulk load",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
+
+Words = Sequence[int | None]
+"""Where each lane accesses, in words of 4 bytes; None for one that takes no part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,4 +57,32 @@ def total(operand: str, kind: Kind, counted: Sequence[Access]) -> Access:
         wavefronts=sum(access.wavefronts for access in counted),
         conflicts=sum(access.conflicts for access in counted),
         sectors=sum(access.sectors for access in counted),
+    )
+
+
+def counted(operand: str, kind: Kind, width: int, requests: Iterable[tuple[Words, int]]) -> Access:
+    """Adds up requests of warps, each with the number of times that it is made.
+
+    Args:
+        width: Words per lane.
+    """
+    width_bytes = WORD_BYTES * width
+    made = passes = conflicts = touched = 0
+    for words, times in requests:
+        offsets = [None if word is None else WORD_BYTES * word for word in words]
+        made += times
+        if kind.startswith("shared"):
+            cost = wavefronts(offsets, width_bytes, "load" if kind == "shared load" else "store")
+            passes += times * cost.wavefronts
+            conflicts += times * cost.conflicts
+        elif kind.startswith("global"):
+            touched += times * sectors(offsets, width_bytes)
+    return Access(
+        operand=operand,
+        kind=kind,
+        width_bytes=width_bytes,
+        requests=made,
+        wavefronts=passes,
+        conflicts=conflicts,
+        sectors=touched,
     )

@@ -8,15 +8,12 @@ emulator counts the accesses of the rendered source instead, where it can run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from autotune.analysis import sgemm_skinny_accesses
-from autotune.analysis.access import KINDS, Access, Kind, total
-from autotune.analysis.global_memory import sectors
-from autotune.analysis.sgemm_work import STRIP_PAD, lane, line_place
-from autotune.analysis.shared_memory import LANES, wavefronts
+from autotune.analysis.access import KINDS, Access, Kind, counted, total
+from autotune.analysis.sgemm_work import STRIP_PAD, fragment, lane, line_place
+from autotune.analysis.shared_memory import LANES
 from autotune.analysis.waves import tiles
-from autotune.problems.sgemm import FLOAT_BYTES, Sgemm
+from autotune.problems.sgemm import Sgemm
 from autotune.types import Config
 
 
@@ -83,20 +80,11 @@ class _Layout:
             width, loads = 4, size * block_k // 4
             words = [line_place(row, 0, block_k) for row, _ in self.places()]
         else:
-            width = _fragment(size)
+            width = fragment(size)
             loads = block_k * (size // width)
             words = [self.stride(axis) * place["mn".index(axis)] for place in self.places()]
-        cost = wavefronts(_bytes(words), FLOAT_BYTES * width, "load")
         # Slices share the k of a tile out.
-        requests = self.turns * self.warps * loads
-        return Access(
-            operand=operand,
-            kind="shared load",
-            width_bytes=FLOAT_BYTES * width,
-            requests=requests,
-            wavefronts=requests * cost.wavefronts,
-            conflicts=requests * cost.conflicts,
-        )
+        return counted(operand, "shared load", width, [(words, self.turns * self.warps * loads)])
 
     def store(self, operand: str) -> Access:
         """Pieces of a tile on their way in: scattered along k, or as they lie."""
@@ -105,8 +93,7 @@ class _Layout:
         is_swizzled = operand == "a" and self.config["swizzle_a"] == "xor"
         whole_lines = operand == "a" and self.whole_lines
         is_transposing = along_k and not whole_lines
-        width = 1 if is_transposing else vector
-        counted = []
+        made = []
         for request in self.requests(operand):
             for element in range(vector if is_transposing else 1):
                 words = []
@@ -119,34 +106,18 @@ class _Layout:
                         words.append((vector * piece + element) * row + (line ^ step))
                     else:
                         words.append(line * row + piece * vector)
-                counted.append(wavefronts(_bytes(words), FLOAT_BYTES * width, "store"))
-        return Access(
-            operand=operand,
-            kind="shared store",
-            width_bytes=FLOAT_BYTES * width,
-            requests=self.turns * len(counted),
-            wavefronts=self.turns * sum(cost.wavefronts for cost in counted),
-            conflicts=self.turns * sum(cost.conflicts for cost in counted),
-        )
+                made.append((words, self.turns))
+        return counted(operand, "shared store", 1 if is_transposing else vector, made)
 
     def fetch(self, operand: str) -> Access:
         """The same pieces as they come from global memory."""
         _, vector, pieces, _ = self.tile(operand)
         leading = self.problem.lda if operand == "a" else self.problem.ldb
-        counted = [
-            sectors(
-                _bytes(index // pieces * leading + index % pieces * vector for index in request),
-                FLOAT_BYTES * vector,
-            )
+        made = [
+            ([index // pieces * leading + index % pieces * vector for index in request], self.turns)
             for request in self.requests(operand)
         ]
-        return Access(
-            operand=operand,
-            kind="global load",
-            width_bytes=FLOAT_BYTES * vector,
-            requests=self.turns * len(counted),
-            sectors=self.turns * sum(counted),
-        )
+        return counted(operand, "global load", vector, made)
 
     def results(self) -> list[Access]:
         """All that becomes of the sums. What the shares of a `stream` cut depends on the device and
@@ -173,33 +144,18 @@ class _Layout:
     def parts(self, kind: Kind) -> Access:
         """The parts of all tiles, every thread's vectors beside those of its neighbours."""
         thread_m, thread_n = self.number("thread_m"), self.number("thread_n")
-        width = _fragment(thread_n)
-        words = _bytes(range(0, LANES * width, width))
+        width = fragment(thread_n)
         requests = self.blocks * self.number("split_k") * self.warps * thread_m * thread_n // width
-        is_shared = kind == "shared store"
-        return Access(
-            operand="c",
-            kind=kind,
-            width_bytes=FLOAT_BYTES * width,
-            requests=requests,
-            wavefronts=requests * wavefronts(words, FLOAT_BYTES * width, "store").wavefronts
-            if is_shared
-            else 0,
-            sectors=requests * sectors(words, FLOAT_BYTES * width)
-            if kind.startswith("global")
-            else 0,
-        )
+        return counted("c", kind, width, [(_neighbours(width), requests)])
 
     def arrivals(self) -> list[Access]:
         """One thread of a block counts it, and tells the others whether it was the last."""
         blocks = self.blocks * self.number("split_k")
         told = blocks * self.warps
         return [
-            Access(operand="c", kind="global add", width_bytes=4, requests=blocks, sectors=blocks),
-            Access(
-                operand="c", kind="shared store", width_bytes=4, requests=blocks, wavefronts=blocks
-            ),
-            Access(operand="c", kind="shared load", width_bytes=4, requests=told, wavefronts=told),
+            counted("c", "global add", 1, [([0], blocks)]),
+            counted("c", "shared store", 1, [([0], blocks)]),
+            counted("c", "shared load", 1, [([0] * LANES, told)]),
         ]
 
     def strips(self, kind: Kind) -> Access:
@@ -207,37 +163,20 @@ class _Layout:
         thread_m, thread_n = self.number("thread_m"), self.number("thread_n")
         row = self.number("block_n") + STRIP_PAD
         if kind == "shared store":
-            width, count = _fragment(thread_n), thread_n // _fragment(thread_n)
+            width, count = fragment(thread_n), thread_n // fragment(thread_n)
             words = [line * row + self.stride("n") * column for line, column in self.places()]
         else:
             width, count = self.number("vector_c"), thread_n // self.number("vector_c")
             pieces = self.number("block_n") // width
             words = [index // pieces * row + index % pieces * width for index in range(LANES)]
-        cost = wavefronts(
-            _bytes(words), FLOAT_BYTES * width, "store" if kind == "shared store" else "load"
-        )
         requests = self.blocks * self.warps * thread_m * max(1, count)
-        return Access(
-            operand="c",
-            kind=kind,
-            width_bytes=FLOAT_BYTES * width,
-            requests=requests,
-            wavefronts=requests * cost.wavefronts,
-            conflicts=requests * cost.conflicts,
-        )
+        return counted("c", kind, width, [(words, requests)])
 
     def lines(self, kind: Kind) -> Access:
         """C in whole lines, by lanes side by side."""
         vector = self.number("vector_c")
         floats = self.blocks * self.number("block_m") * self.number("block_n")
-        requests = floats // (LANES * vector)
-        return Access(
-            operand="c",
-            kind=kind,
-            width_bytes=FLOAT_BYTES * vector,
-            requests=requests,
-            sectors=requests * FLOAT_BYTES * vector,
-        )
+        return counted("c", kind, vector, [(_neighbours(vector), floats // (LANES * vector))])
 
     def result(self, kind: Kind) -> Access:
         """C: each thread's rows, vector by vector."""
@@ -247,13 +186,7 @@ class _Layout:
             for row, column in self.places()
         ]
         requests = self.blocks * self.warps * self.number("thread_m") * (thread_n // vector)
-        return Access(
-            operand="c",
-            kind=kind,
-            width_bytes=FLOAT_BYTES * vector,
-            requests=requests,
-            sectors=requests * sectors(_bytes(words), FLOAT_BYTES * vector),
-        )
+        return counted("c", kind, vector, [(words, requests)])
 
     def direct(self, operand: str) -> Access:
         """Each thread's own rows or columns from global memory, float by float."""
@@ -263,39 +196,21 @@ class _Layout:
         step = leading if self.tile(operand)[3] else 1
         words = [self.stride(axis) * place["mn".index(axis)] * step for place in self.places()]
         requests = self.blocks * self.problem.k * self.warps * size
-        return Access(
-            operand=operand,
-            kind="global load",
-            width_bytes=FLOAT_BYTES,
-            requests=requests,
-            sectors=requests * sectors(_bytes(words), FLOAT_BYTES),
-        )
+        return counted(operand, "global load", 1, [(words, requests)])
 
     def hand_over(self, kind: Kind) -> Access:
         """Sums of all slices but the first, from lane to lane of the first."""
         thread_m, thread_n = self.number("thread_m"), self.number("thread_n")
-        width = _fragment(thread_n)
-        cost = wavefronts(
-            _bytes(range(0, LANES * width, width)),
-            FLOAT_BYTES * width,
-            "load" if kind == "shared load" else "store",
-        )
+        width = fragment(thread_n)
         requests = self.blocks * self.warps * (self.slices - 1) * thread_m * thread_n // width
-        return Access(
-            operand="c",
-            kind=kind,
-            width_bytes=FLOAT_BYTES * width,
-            requests=requests,
-            wavefronts=requests * cost.wavefronts,
-            conflicts=requests * cost.conflicts,
-        )
+        return counted("c", kind, width, [(_neighbours(width), requests)])
 
     def stride(self, axis: str) -> int:
         """Rows or columns from one lane to the next."""
         size = self.number(f"thread_{axis}")
         if self.config["fragment_split"] == "contiguous":
             return size
-        return 1 if axis == "m" and self.whole_lines else _fragment(size)
+        return 1 if axis == "m" and self.whole_lines else fragment(size)
 
     def places(self) -> list[tuple[int, int]]:
         """Row and column of every lane in its warp."""
@@ -316,10 +231,6 @@ class _Layout:
         return [range(first, min(first + LANES, count)) for first in range(0, count, LANES)]
 
 
-def _fragment(size: int) -> int:
-    """Floats in one load of a fragment."""
-    return 4 if size % 4 == 0 else 2 if size % 2 == 0 else 1
-
-
-def _bytes(words: Iterable[int]) -> Sequence[int]:
-    return [FLOAT_BYTES * word for word in words]
+def _neighbours(width: int) -> list[int]:
+    """Lanes side by side."""
+    return [width * lane for lane in range(LANES)]

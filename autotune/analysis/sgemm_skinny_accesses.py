@@ -6,13 +6,12 @@ starting where the first does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from autotune.analysis.access import Access, Kind, total
-from autotune.analysis.global_memory import sectors
+from autotune.analysis.access import Access, Kind, Words, counted, total
 from autotune.analysis.sgemm_skinny_work import Shape
-from autotune.analysis.shared_memory import LANES, wavefronts
-from autotune.problems.sgemm import FLOAT_BYTES, Sgemm
+from autotune.analysis.shared_memory import LANES
+from autotune.problems.sgemm import Sgemm
 from autotune.types import Config
 
 
@@ -55,7 +54,7 @@ class _Layout:
         shape = self.shape
         words = [shape.vector_x * lane for lane in range(LANES)]
         requests = self.blocks * shape.warps_long * shape.strips * -(-self.problem.k // shape.span)
-        return self.access(self.x, "global load", shape.vector_x, [(words, requests)])
+        return counted(self.x, "global load", shape.vector_x, [(words, requests)])
 
     def fetch(self) -> Access:
         """The short operand on its way to shared memory."""
@@ -63,15 +62,13 @@ class _Layout:
         count = self.blocks * self.chunks
         along_line, along_k = (leading, 1) if self.shape.y_along_k else (1, leading)
         places = [p and p[0] * along_line + p[1] * along_k for p in self.pieces()]
-        return self.access(self.y, "global load", self.shape.vector_y, self.requests(places, count))
+        return counted(self.y, "global load", self.shape.vector_y, self.requests(places, count))
 
     def store(self) -> Access:
         """The same into shared memory; after the last chunk zeros."""
         places = [p and p[0] * self.shape.pitch + p[1] for p in self.pieces()]
         count = self.blocks * (self.chunks + self.shape.split_k)
-        return self.access(
-            self.y, "shared store", self.shape.vector_y, self.requests(places, count)
-        )
+        return counted(self.y, "shared store", self.shape.vector_y, self.requests(places, count))
 
     def load(self) -> Access:
         """The same for multiplying: all lanes the same, or each its own steps of k."""
@@ -79,7 +76,7 @@ class _Layout:
         words = [shape.vector_x * lane * shape.x_along_k for lane in range(LANES)]
         steps = shape.chunk // (shape.span if shape.x_along_k else shape.vector_k)
         requests = self.blocks * self.chunks * shape.warps_long * shape.short * steps
-        return self.access(self.y, "shared load", shape.vector_k, [(words, requests)])
+        return counted(self.y, "shared load", shape.vector_k, [(words, requests)])
 
     def sums(self, kind: Kind) -> Access:
         """The sums of slices, written and read."""
@@ -91,8 +88,8 @@ class _Layout:
             places = [column * shape.row_c + line for line, column in self.items()]
             requests = self.requests(places, blocks * shape.slices)
             requests += [([0] * LANES, blocks * shape.warps)] * is_asked
-            return self.access("c", kind, 1, requests)
-        said = [self.access("c", kind, 1, [([0], blocks)])] * is_asked
+            return counted("c", kind, 1, requests)
+        said = [counted("c", kind, 1, [([0], blocks)])] * is_asked
         return total("c", kind, [self.collected(blocks * shape.warps), *said])
 
     def collected(self, warps: int) -> Access:
@@ -100,7 +97,7 @@ class _Layout:
         shape = self.shape
         if not shape.x_along_k:
             words = [shape.vector_x * lane for lane in range(LANES)]
-            return self.access(
+            return counted(
                 "c", "shared store", shape.vector_x, [(words, warps * shape.short * shape.strips)]
             )
         numbers, spare, before = [0] * LANES, 0, shape.sums
@@ -110,7 +107,7 @@ class _Layout:
             for lane in range(LANES):
                 numbers[lane] += left * bool(lane & distance) * (left != before)
             before = left
-        requests: list[tuple[Sequence[int | None], int]] = [
+        requests: list[tuple[Words, int]] = [
             (
                 [
                     None if lane & spare else self.place(numbers[lane] + index)
@@ -120,7 +117,7 @@ class _Layout:
             )
             for index in range(before)
         ]
-        return self.access("c", "shared store", 1, requests)
+        return counted("c", "shared store", 1, requests)
 
     def place(self, number: int) -> int:
         """Of a sum of a warp's rows."""
@@ -134,16 +131,16 @@ class _Layout:
             column * ldc + line if self.shape.short_is_m else line * ldc + column
             for line, column in self.items()
         ]
-        return self.access("c", kind, 1, self.requests(places, self.blocks))
+        return counted("c", kind, 1, self.requests(places, self.blocks))
 
     def parts(self, kind: Kind) -> Access:
         """What blocks that split k leave for one another."""
         places = range(self.shape.short * self.shape.block_long)
-        return self.access("c", kind, 1, self.requests(places, self.blocks * self.shape.split_k))
+        return counted("c", kind, 1, self.requests(places, self.blocks * self.shape.split_k))
 
     def arrivals(self) -> Access:
         """Of blocks, to find the last one."""
-        return self.access("c", "global add", 1, [([0], self.blocks * self.shape.split_k)])
+        return counted("c", "global add", 1, [([0], self.blocks * self.shape.split_k)])
 
     def pieces(self) -> list[tuple[int, int] | None]:
         """Line and step of each piece of the short operand, in the order of threads."""
@@ -162,35 +159,6 @@ class _Layout:
         return [(line, column) for line in long for column in short]
 
     @staticmethod
-    def requests(
-        places: Sequence[int | None], count: int
-    ) -> list[tuple[Sequence[int | None], int]]:
+    def requests(places: Sequence[int | None], count: int) -> list[tuple[Words, int]]:
         """The accesses of warps of 32 threads each, each so many times."""
         return [(places[first : first + LANES], count) for first in range(0, len(places), LANES)]
-
-    @staticmethod
-    def access(
-        operand: str, kind: Kind, width: int, requests: Iterable[tuple[Sequence[int | None], int]]
-    ) -> Access:
-        """Adds up requests, each with the number of times that it is made."""
-        made = passes = conflicts = touched = 0
-        for words, count in requests:
-            offsets = [None if word is None else FLOAT_BYTES * word for word in words]
-            made += count
-            if kind.startswith("shared"):
-                cost = wavefronts(
-                    offsets, FLOAT_BYTES * width, "load" if kind == "shared load" else "store"
-                )
-                passes += count * cost.wavefronts
-                conflicts += count * cost.conflicts
-            else:
-                touched += count * sectors(offsets, FLOAT_BYTES * width)
-        return Access(
-            operand=operand,
-            kind=kind,
-            width_bytes=FLOAT_BYTES * width,
-            requests=made,
-            wavefronts=passes,
-            conflicts=conflicts,
-            sectors=touched,
-        )

@@ -78,7 +78,7 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
             loads = steps // 4 * size
             cost = _line_wavefronts(lane_map, lanes_m, block_k)
         else:
-            width = _fragment(size)
+            width = fragment(size)
             loads = steps * size // width
             stride = size if is_contiguous else width
             cost = _fragment_wavefronts(axis, lane_map, lanes_m, stride, width)
@@ -123,7 +123,7 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
 
     ways = (str(config["copy_a"]), str(config["copy_b"]))
     results = thread_m * thread_n
-    stride = thread_n if is_contiguous else _fragment(thread_n)
+    stride = thread_n if is_contiguous else fragment(thread_n)
     places = _stored_places(lane_map, lanes_m, stride)
     tile_rows, tile_columns = _up(problem.m, block_m), _up(problem.n, block_n)
     split = _split(problem, config, tile_rows * tile_columns * problem.batch)
@@ -212,7 +212,7 @@ def _edge(
 ) -> _Edge:
     """Args: `results` of a thread, `warps` that hold a tile, `places` of a store of C."""
     split_k, mode = _number(config, "split_k"), config["split_k_mode"]
-    vector_c, width = _number(config, "vector_c"), _fragment(_number(config, "thread_n"))
+    vector_c, width = _number(config, "vector_c"), fragment(_number(config, "thread_n"))
     tile_bytes = FLOAT_BYTES * results * LANES * warps
     # Scaling by alpha, and C written once or also read and scaled.
     c_passes = _c_passes(problem)
@@ -282,7 +282,7 @@ def _number(config: Config, name: str) -> int:
     return int(config[name])
 
 
-def _fragment(size: int) -> int:
+def fragment(size: int) -> int:
     """Floats in one load of a fragment."""
     return 4 if size % 4 == 0 else 2 if size % 2 == 0 else 1
 
