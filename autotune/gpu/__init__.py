@@ -214,17 +214,17 @@ def pack(launch: Launch, values: Values) -> list[np.number[Any] | bytes]:
     packed: list[np.number[Any] | bytes] = []
     for argument in launch.arguments:
         value: int | float = argument.value
-        if argument.tensor_map is not None:
-            bindings = import_module("autotune.gpu.bindings")
-            address = int(values[argument.tensor_map.operand])
-            packed.append(bindings.encoded(argument.tensor_map, address))
-            continue
-        if argument.kind in ("operand", "workspace", "float32"):
-            if argument.name not in values:
+        if argument.kind not in ("int32", "int64"):
+            name = argument.tensor_map.operand if argument.tensor_map else argument.name
+            if name not in values:
                 raise TemplateError(
-                    f"kernel {launch.entry} takes {argument.kind} {argument.name!r}, which neither "
+                    f"kernel {launch.entry} takes {argument.kind} {name!r}, which neither "
                     f"problem nor plan has; they have {', '.join(values)}"
                 )
-            value = values[argument.name]
-        packed.append(_TYPES[argument.kind](value))
+            value = values[name]
+        if argument.tensor_map:
+            bindings = import_module("autotune.gpu.bindings")
+            packed.append(bindings.encoded(argument.tensor_map, int(value)))
+        else:
+            packed.append(_TYPES[argument.kind](value))
     return packed
