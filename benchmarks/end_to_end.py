@@ -54,7 +54,7 @@ def compare(shape: str, best: Config, door: str | None) -> dict[str, Any]:
             configs[name] = fitted
     jobs: list[Job | VendorJob] = []
     for config in configs.values():
-        variant = render.render(problem, config, chosen.arch)
+        variant = render.render(problem, config, chosen.arch, sm_count=chosen.sm_count)
         binary = compile.compile_one(variant.body, chosen.arch)
         assert isinstance(binary, Binary), binary
         jobs.append(

@@ -34,7 +34,7 @@ def record(shape: str, count: int, seed: int, pool: compile.Pool, worker: Worker
     names = [parameter.name for parameter in kernels.parameters]
     running: list[tuple[Variant, Future[Binary | Failure]]] = []
     for config in configs:
-        variant = render.render(problem, config, arch)
+        variant = render.render(problem, config, arch, sm_count=worker.device.sm_count)
         running.append((variant, pool.submit(variant.body, arch, timeout_s=60)))
     rows, failures = [], []
     started = time.monotonic()

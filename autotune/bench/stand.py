@@ -146,7 +146,7 @@ class Stand:
     def _start(self, problem: Problem, config: Config, names: tuple[str, ...]) -> _Compiling:
         arch = self.device.arch
         try:
-            variant = render.render(problem, config, arch)
+            variant = render.render(problem, config, arch, sm_count=self.device.sm_count)
         except (InfeasibleError, TemplateError) as error:
             is_refused = isinstance(error, InfeasibleError)
             outcome = Outcome.infeasible if is_refused else Outcome.compile_error
