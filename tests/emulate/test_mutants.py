@@ -166,3 +166,22 @@ def test_beta_of_zero_at_run_time_does_not_read_c() -> None:
     report = emulate(eager, scalars=beta_zero, unread={"c"})
     assert report.faults[0].kind is FaultKind.forbidden_read
     assert report.faults[0].address == "c[0] (row 0, column 0)"
+
+
+def test_a_tile_of_b_that_the_copy_engine_cannot_write_to() -> None:
+    """Seen on an H200: A's tiles, padded by 2, leave B's at no multiple of 128 bytes."""
+    config = SPACE.config(
+        {"block_m": 16, "block_n": 64, "thread_m": 2, "thread_n": 2, "lanes_m": 2, "k_unroll": 4,
+         "stages": 3, "pad_a": 2, "vector_a": 2, "vector_c": 2, "copy_b": "bulk",
+         "fragment_split": "contiguous"}
+    )  # fmt: skip
+    problem = Sgemm(m=32, n=64, k=64)
+    assert "144 floats each" in str(SPACE.explain(config, problem, ARCH))
+    allowed = [c for c in SPACE.constraints if c.name != "aligned bulk copies of B"]
+    assert len(allowed) == len(SPACE.constraints) - 1
+    unchecked = replace(SPACE, constraints=tuple(allowed))
+    report = emulate(render(problem, config, ARCH, family_space=unchecked))
+    assert report.faults[0].kind is FaultKind.misaligned, said(report)
+    assert "no multiple of 128 bytes: bulk_load_2d(tile_b" in report.faults[0].message
+    wider = render(problem, config.but(pad_a=4), ARCH)
+    assert emulate(wider).verdict == "ok"
