@@ -334,11 +334,13 @@ class _Part:
                 if support <= known:
                     names[name] = None
                 elif not support.isdisjoint(known):
-                    for part in self._method.formulas[name].names:
+                    for part in sorted(self._method.formulas[name].names):
                         visit(part)
 
+        # Sorted: points are numbered by this order, and the order of a set of texts is another one
+        # in every process.
         for constraint in pending:
-            for name in constraint.rule.names:
+            for name in sorted(constraint.rule.names):
                 visit(name)
         environment = self._environment(live, rows)
         found: dict[str, _Column] = {}

@@ -2,6 +2,9 @@
 
 import itertools
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -98,6 +101,31 @@ def test_removed_counts_each_constraint(tmp_path, problem):
     # small: a x b above 8 only for (3, 4) and (4, 4); only x: a odd with y; fits m: b = 4,
     # where a is 1 or 2 by the first rule: (1, x), (2, x), (2, y) with three values of d.
     assert rows == {"small": (12, 0), "only x": (18, 12), "fits m": (24, 9)}
+
+
+SAMPLE = """
+import numpy as np
+from autotune import space
+from autotune.problems.sgemm import Sgemm
+region = space.load().region(Sgemm.parse("16x100x300"), 75)
+print([config.json for config in region.sample(20, np.random.default_rng(0))])
+"""
+
+
+def test_a_seed_gives_the_same_points_in_every_process():
+    """Sets of texts have another order in each; points must not be numbered by it."""
+    samples = [
+        subprocess.run(
+            [sys.executable, "-c", SAMPLE],
+            env={**os.environ, "PYTHONHASHSEED": salt},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for salt in ("1", "2", "3")
+    ]
+    assert samples[0].count('"block_m"') == 20
+    assert samples[0] == samples[1] == samples[2]
 
 
 def test_sample_is_without_repeats_and_fair(tmp_path, problem):
