@@ -28,20 +28,7 @@ _WITHOUT_GPU = (
 
 @click.command()
 @options.arch_option(text="Architecture of the GPU to use: 75, 7.5, sm_75, or native for any.")
-@click.option(
-    "--shape",
-    "given",
-    multiple=True,
-    metavar="MxNxK",
-    help="Shape to time; may be given several times.",
-)
-@click.option(
-    "--shapes",
-    "file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Shapes, one a line; or TOML with [[shape]] tables, each with a class.",
-)
+@options.shape_options("time", toml="[[shape]] tables, each with a class")
 @click.option(
     "--ladder",
     "is_ladder",
@@ -72,29 +59,10 @@ _WITHOUT_GPU = (
     metavar="TIME",
     help="Also run each kernel back to back for so long, and take its power: 0.5s, for example.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    metavar="N",
-    default=0,
-    show_default=True,
-    help="Of the data and of the order in each round.",
-)
-@click.option(
-    "--device",
-    metavar="INDEX|UUID",
-    help="GPU to use.  [default: AUTOTUNE_DEVICE, else the first that fits --arch]",
-)
-@click.option(
-    "--warm",
-    is_flag=True,
-    help="Time with what the last run left in the L2 cache, not with an empty one.",
-)
-@click.option(
-    "--door",
-    metavar="NAME",
-    help="Binding to the driver.  [default: AUTOTUNE_DOOR, else pycuda where it imports]",
-)
+@options.seed_option("Of the data and of the order in each round.")
+@options.device_option
+@options.warm_option
+@options.door_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -17,6 +18,7 @@ from autotune.types import Problem
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 NATIVE = "native"
+DOORS = ("pycuda", "cuda-bindings")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -110,3 +112,45 @@ def problem_options(command: Command) -> Command:
         made = decorate(made)
     result: Command = made
     return result
+
+
+def shape_options(verb: str, *, toml: str = "[[shape]] tables") -> Callable[[Command], Command]:
+    """--shape and --shapes, as `given` and `file`, for a command that does `verb` to shapes."""
+
+    def decorate(command: Command) -> Command:
+        made: Any = command
+        for option in (
+            click.option("--shapes", "file", type=click.Path(path_type=Path), metavar="FILE",
+                         help=f"Shapes, one a line; or TOML with {toml}."),
+            click.option("--shape", "given", multiple=True, metavar="MxNxK",
+                         help=f"Shape to {verb}; may be given several times."),
+        ):  # fmt: skip
+            made = option(made)
+        result: Command = made
+        return result
+
+    return decorate
+
+
+def seed_option(text: str) -> Callable[[Command], Command]:
+    """--seed, 0 by default."""
+    return click.option(
+        "--seed", type=click.IntRange(min=0), metavar="N", default=0, show_default=True, help=text
+    )
+
+
+device_option = click.option(
+    "--device",
+    metavar="INDEX|UUID",
+    help="GPU to use.  [default: AUTOTUNE_DEVICE, else the first that fits --arch]",
+)
+warm_option = click.option(
+    "--warm",
+    is_flag=True,
+    help="Time with what the last run left in the L2 cache, not with an empty one.",
+)
+door_option = click.option(
+    "--door",
+    type=click.Choice(DOORS),
+    help="Binding to the driver.  [default: AUTOTUNE_DOOR, else pycuda where it imports]",
+)

@@ -18,26 +18,12 @@ if TYPE_CHECKING:
 
 EFFORTS = ("quick", "normal", "thorough")
 COMPILERS = ("nvrtc", "nvcc")
-DOORS = ("pycuda", "cuda-bindings")
 SAMPLERS = ("auto", "gp", "tpe", "local", "random")
 
 
 @click.command()
 @options.arch_option(text="Architecture to search for: 75, 7.5, sm_75, or native, the GPU here.")
-@click.option(
-    "--shape",
-    "given",
-    multiple=True,
-    metavar="MxNxK",
-    help="Shape to search for; may be given several times.",
-)
-@click.option(
-    "--shapes",
-    "file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Shapes, one a line; or TOML with [[shape]] tables.",
-)
+@options.shape_options("search for")
 @click.option(
     "--effort",
     type=click.Choice(EFFORTS),
@@ -60,14 +46,7 @@ SAMPLERS = ("auto", "gp", "tpe", "local", "random")
     metavar="TIME",
     help="Time for all shapes together, shared out among them.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    metavar="N",
-    default=0,
-    show_default=True,
-    help="Of the random choices.",
-)
+@options.seed_option("Of the random choices.")
 @click.option(
     "--sampler",
     type=click.Choice(SAMPLERS),
@@ -76,26 +55,14 @@ SAMPLERS = ("auto", "gp", "tpe", "local", "random")
     help="How points are chosen: a mix, a Gaussian process, Optuna's TPE, moves around the best, "
     "or chance.",
 )
-@click.option(
-    "--device",
-    metavar="INDEX|UUID",
-    help="GPU to use.  [default: AUTOTUNE_DEVICE, else the first that fits --arch]",
-)
-@click.option(
-    "--warm",
-    is_flag=True,
-    help="Time with what the last run left in the L2 cache, not with an empty one.",
-)
+@options.device_option
+@options.warm_option
 @click.option(
     "--compiler",
     type=click.Choice(COMPILERS),
     help="Compiler.  [default: AUTOTUNE_COMPILER, else nvrtc]",
 )
-@click.option(
-    "--door",
-    type=click.Choice(DOORS),
-    help="Binding to the driver.  [default: AUTOTUNE_DOOR, else pycuda where it imports]",
-)
+@options.door_option
 @click.option("--space", metavar="FILE", help="Another search space of the same kernel family.")
 @click.option(
     "--allow-nondeterministic",
