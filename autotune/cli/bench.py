@@ -62,7 +62,11 @@ _WITHOUT_GPU = (
 @options.seed_option("Of the data and of the order in each round.")
 @options.device_option
 @options.warm_option
-@options.door_option
+@click.option(
+    "--door",
+    metavar="NAME",
+    help="Binding to the driver.  [default: AUTOTUNE_DOOR, else pycuda where it imports]",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -18,7 +18,6 @@ from autotune.types import Problem
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 NATIVE = "native"
-DOORS = ("pycuda", "cuda-bindings")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -148,9 +147,4 @@ warm_option = click.option(
     "--warm",
     is_flag=True,
     help="Time with what the last run left in the L2 cache, not with an empty one.",
-)
-door_option = click.option(
-    "--door",
-    type=click.Choice(DOORS),
-    help="Binding to the driver.  [default: AUTOTUNE_DOOR, else pycuda where it imports]",
 )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 EFFORTS = ("quick", "normal", "thorough")
 COMPILERS = ("nvrtc", "nvcc")
+DOORS = ("pycuda", "cuda-bindings")
 SAMPLERS = ("auto", "gp", "tpe", "local", "random")
 
 
@@ -62,7 +63,11 @@ SAMPLERS = ("auto", "gp", "tpe", "local", "random")
     type=click.Choice(COMPILERS),
     help="Compiler.  [default: AUTOTUNE_COMPILER, else nvrtc]",
 )
-@options.door_option
+@click.option(
+    "--door",
+    type=click.Choice(DOORS),
+    help="Binding to the driver.  [default: AUTOTUNE_DOOR, else pycuda where it imports]",
+)
 @click.option("--space", metavar="FILE", help="Another search space of the same kernel family.")
 @click.option(
     "--allow-nondeterministic",

@@ -78,8 +78,10 @@ class Fakes:
         patch.setattr(stands, "VendorJob", self.vendor)
         self._render = _RENDER
 
-    def render(self, problem: Problem, config: Config, arch: int) -> Variant:
-        variant = self._render(problem, config, arch)
+    def render(self, problem: Problem, config: Config, arch: int, *, sm_count: int) -> Variant:
+        # Grids are made for the device at hand.
+        assert sm_count == FakeDoor().devices()[0].sm_count
+        variant = self._render(problem, config, arch, sm_count=sm_count)
         body = f"{variant.body}// {problem.key} {config.json}\n"
         self.rendered[body] = (problem, config)
         return replace(variant, body=body, plan=plan(problem))
