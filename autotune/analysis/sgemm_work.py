@@ -228,8 +228,9 @@ def _edge(
         return _Edge(
             slots=results / width, bytes=tile_bytes, lines=tile_bytes / _LINE_BYTES, dram_bytes=0
         )
-    share = 1.0 if split_k == 1 else 1 / split_k if mode == "cluster" else 1.0
-    if split_k > 1 and mode == "atomic":
+    # A mode other than the first is of a k that is split.
+    share = 1 / split_k if mode == "cluster" else 1.0
+    if mode == "atomic":
         c_passes, slots = 1, results + accesses
     return _Edge(
         slots=slots * share + (results / width if share < 1 else 0),
