@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from autotune.analysis import sgemm_skinny_accesses
 from autotune.analysis.access import KINDS, Access, Kind, counted, total
-from autotune.analysis.sgemm_work import STRIP_PAD, fragment, lane, line_place
+from autotune.analysis.sgemm_work import STRIP_PAD, fragment, lane, line_place, parts_left
 from autotune.analysis.shared_memory import LANES
 from autotune.analysis.waves import tiles
 from autotune.problems.sgemm import Sgemm
@@ -133,19 +133,22 @@ class _Layout:
             found += [self.lines(kind) for kind in ("global store", *reading)]
         else:
             found = [self.result(kind) for kind in ("global store", *reading)]
-        if split_k > 1 and mode in ("workspace", "last"):
-            found += [self.parts("global store"), self.parts("global load")]
-        if split_k > 1 and mode == "last":
+        if split_k == 1:
+            return found
+        left = parts_left(self.config)
+        if mode == "cluster":
+            found += [self.parts("shared store", split_k), self.parts("cluster load", split_k)]
+        if mode in ("workspace", "last") or (mode == "cluster" and left > 1):
+            found += [self.parts("global store", left), self.parts("global load", left)]
+        if mode == "last" or (mode == "cluster" and left > 1):
             found += self.arrivals()
-        if split_k > 1 and mode == "cluster":
-            found += [self.parts("shared store"), self.parts("cluster load")]
         return found
 
-    def parts(self, kind: Kind) -> Access:
-        """The parts of all tiles, every thread's vectors beside those of its neighbours."""
+    def parts(self, kind: Kind, count: int) -> Access:
+        """So many parts of each tile, every thread's vectors beside those of its neighbours."""
         thread_m, thread_n = self.number("thread_m"), self.number("thread_n")
         width = fragment(thread_n)
-        requests = self.blocks * self.number("split_k") * self.warps * thread_m * thread_n // width
+        requests = self.blocks * count * self.warps * thread_m * thread_n // width
         return counted("c", kind, width, [(_neighbours(width), requests)])
 
     def arrivals(self) -> list[Access]:

@@ -39,6 +39,8 @@ _LOOP_REGISTERS = {"grid": 0, "persistent": 8, "stream": 20}
 """Counters and places that outlive a tile; NVRTC 13, for the presets."""
 STRIP_PAD = 8
 """Floats after each row of C in shared memory."""
+CLUSTER_BLOCKS = 8
+"""Blocks of a cluster where k is split in more parts."""
 _SQUEEZED = 128
 _LINE_BYTES = 128
 
@@ -193,8 +195,12 @@ def _split(problem: Sgemm, config: Config, tiles: int) -> _Split:
         return _Split(part_bytes=part_bytes, side_launches=1, side_bytes=side_bytes)
     if mode == "atomic":
         return _Split(side_launches=1, side_bytes=c_bytes)
-    # In a cluster each block reads its share of every part.
-    return _Split(part_bytes=part_bytes, closing_parts=split_k if mode == "last" else 1)
+    if mode == "last":
+        return _Split(part_bytes=part_bytes, closing_parts=split_k)
+    # In a cluster each block reads its share of every part, and of what other clusters left.
+    left = parts_left(config)
+    shares = left * left / split_k if left > 1 else 0.0
+    return _Split(part_bytes=part_bytes, closing_parts=1 + shares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +279,14 @@ def _shared_bytes(config: Config) -> int:
         tile_bytes if config["split_k_mode"] == "cluster" else 0,
         FLOAT_BYTES * rows * (block_n + STRIP_PAD) if config["epilogue"] == "shared" else 0,
     )
+
+
+def parts_left(config: Config) -> int:
+    """Parts of a tile that blocks, or clusters of them, leave in memory; 1 where none is left."""
+    split_k = _number(config, "split_k")
+    if config["split_k_mode"] != "cluster":
+        return split_k
+    return split_k // min(split_k, CLUSTER_BLOCKS)
 
 
 def _up(size: int, step: int) -> int:

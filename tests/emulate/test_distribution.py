@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from kernels import ARCH, SPACE, changed, emulate, said
@@ -29,6 +29,7 @@ WAYS: dict[str, Changes] = {
     "last, async": {"split_k": 3, "split_k_mode": "last", **ASYNC, "stages": 3},
     "cluster": {"split_k": 2, "split_k_mode": "cluster"},
     "uneven cluster": {"split_k": 3, "split_k_mode": "cluster"},
+    "clusters": {"split_k": 16, "split_k_mode": "cluster"},
     "atomic": {"split_k": 2, "split_k_mode": "atomic"},
     "persistent": {"schedule": "persistent"},
     "persistent, shared": {"schedule": "persistent", "epilogue": "shared", "vector_c": 1},
@@ -45,6 +46,8 @@ DEEP = [
     Sgemm(m=33, n=64, k=388, layout="nt", batch=2, beta_zero=False, ldc=68),
     Sgemm(m=32, n=32, k=400, layout="tn", align_c=4),
 ]
+# The same for more parts than a cluster has blocks.
+DEEPER = [replace(problem, k=problem.k + 640, lda=0, ldb=0) for problem in DEEP]
 # The same for schedules, which have to have enough to deal out.
 MANY = [
     Sgemm(m=195, n=180, k=130, beta_zero=False),
@@ -52,6 +55,11 @@ MANY = [
     Sgemm(m=113, n=160, k=120, layout="nt", batch=2, beta_zero=False, ldc=164),
     Sgemm(m=192, n=208, k=128, layout="tn", align_c=4),
 ]
+
+
+def problems(way: str) -> list[Sgemm]:
+    """Those that a way can serve."""
+    return MANY if "schedule" in WAYS[way] else DEEPER if way == "clusters" else DEEP
 
 
 def distributed(
@@ -69,7 +77,7 @@ def distributed(
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_is_right(way: str) -> None:
     changes = WAYS[way]
-    for number, problem in enumerate(MANY if "schedule" in changes else DEEP):
+    for number, problem in enumerate(problems(way)):
         variant = distributed(problem, **changes, group_m=1 + number % 2)
         report = emulate(variant)
         assert report.verdict == "ok", f"{way} {problem.key}: {said(report)}"
@@ -92,9 +100,11 @@ def test_a_config_serves_any_number_of_sms(sm_count: int) -> None:
     assert report.verdict == "ok", said(report)
 
 
-@pytest.mark.parametrize("way", ["workspace", "last", "cluster", "atomic", "stream", "shared"])
+@pytest.mark.parametrize(
+    "way", ["workspace", "last", "cluster", "clusters", "atomic", "stream", "shared"]
+)
 def test_nothing_is_read_that_is_multiplied_by_zero(way: str) -> None:
-    problem = (MANY if way == "stream" else DEEP)[0]
+    problem = problems(way)[0]
     variant = distributed(problem, **WAYS[way])
     zero = {"alpha": 0.0, "beta": -1.0}
     report = emulate(variant, scalars=zero, unread={"a", "b"})
@@ -128,7 +138,7 @@ def test_many_matrices_of_a_batch() -> None:
 
 def test_some_blocks_of_a_split_are_not_run_alone() -> None:
     for way in ("workspace", "last", "stream"):
-        problem = (MANY if way == "stream" else DEEP)[0]
+        problem = problems(way)[0]
         with pytest.raises(UsageError, match="run all of them"):
             emulate(distributed(problem, **WAYS[way]), blocks=[0])
 
@@ -145,7 +155,7 @@ class Slip:
     number: int = 0
 
     def planted(self) -> Variant:
-        problem = (MANY if "schedule" in WAYS[self.way] else DEEP)[self.number]
+        problem = problems(self.way)[self.number]
         return changed(distributed(problem, **WAYS[self.way]), self.old, self.new)
 
 
@@ -228,6 +238,21 @@ SLIPS = [
         K.remote_ended,
     ),
     Slip(
+        "clusters end while others read", "clusters",
+        "    cluster_barrier();  // nobody ends while others read its shared memory\n", "",
+        K.read_after_write,
+    ),
+    Slip(
+        "the last block adds up before all clusters have come", "clusters",
+        "if (!is_last(counters + blockIdx.x * CLUSTER + rank, CLUSTERS - 1, shared))",
+        "if (is_last(counters + blockIdx.x * CLUSTER + rank, CLUSTERS - 1, shared))",
+        K.unwritten_workspace,
+    ),
+    Slip(
+        "blocks of one rank count for another", "clusters",
+        "counters + blockIdx.x * CLUSTER + rank", "counters + blockIdx.x * CLUSTER", K.unwritten_workspace,
+    ),
+    Slip(
         "C is not scaled first", "atomic",
         "        store_global<4>(target, value);\n", "", K.wrong_result,
     ),
@@ -246,10 +271,20 @@ def test_slips_are_found(slip: Slip) -> None:
 
 
 @pytest.mark.parametrize(
-    "way", ["workspace", "last", "last, shared", "cluster", "atomic", "shared", "shared, narrow"]
+    "way",
+    [
+        "workspace",
+        "last",
+        "last, shared",
+        "cluster",
+        "clusters",
+        "atomic",
+        "shared",
+        "shared, narrow",
+    ],
 )
 def test_accesses_are_foreseen(way: str) -> None:
-    problem = Sgemm(m=32, n=64, k=512, beta_zero=False)
+    problem = Sgemm(m=32, n=64, k=1024, beta_zero=False)
     variant = distributed(problem, **WAYS[way])
     counted = emulate(variant)
     foreseen = accesses(problem, variant.config)

@@ -25,6 +25,8 @@ WAYS: dict[str, dict[str, Scalar]] = {
     "last, shared": {"split_k": 3, "split_k_mode": "last", "epilogue": "shared", "vector_c": 1},
     "cluster": {"split_k": 4, "split_k_mode": "cluster"},
     "uneven cluster": {"split_k": 3, "split_k_mode": "cluster"},
+    "clusters": {"split_k": 8, "split_k_mode": "cluster"},
+    "several clusters": {"split_k": 16, "split_k_mode": "cluster"},
     "atomic": {"split_k": 4, "split_k_mode": "atomic"},
     "persistent": {"schedule": "persistent"},
     "stream": {"schedule": "stream"},

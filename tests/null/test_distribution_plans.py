@@ -64,9 +64,18 @@ def test_a_cluster_keeps_its_parts_in_shared_memory():
     assert (found.workspaces, found.main.grid) == ((), (4, 4, 1))
     assert found.main.shared_bytes == 64 * 64 * 4
     assert (
-        "__cluster_dims__(1, SPLIT_K, 1)"
+        "__cluster_dims__(1, CLUSTER, 1)"
         in render(DEEP, config(split_k=4, split_k_mode="cluster", min_blocks=1, group_m=1), 90).body
     )
+
+
+def test_several_clusters_leave_parts_in_memory():
+    found = plan(DEEP, split_k=32, split_k_mode="cluster")
+    assert (len(found.launches), found.main.grid) == (1, (4, 32, 1))
+    parts, counters = found.workspaces
+    assert parts == Workspace(name="parts", size_bytes=4 * 4 * 64 * 64 * 4, is_zeroed=False)
+    # Each block of a cluster has vectors of its own to count for.
+    assert counters == Workspace(name="counters", size_bytes=4 * 8 * 4, is_zeroed=True)
 
 
 def test_atomics_scale_c_first_and_are_not_deterministic():
@@ -97,7 +106,7 @@ def test_grids_that_fit_the_device_follow_its_sms():
         ({"split_k": 64}, SQUARE, 90, "leaves fewer than 64 steps"),
         ({"split_k_mode": "last"}, SQUARE, 90, "k is not split"),
         ({"split_k": 4, "split_k_mode": "cluster"}, DEEP, 89, "a cluster needs sm_90, not sm_89"),
-        ({"split_k": 12, "split_k_mode": "cluster"}, DEEP, 90, "at most 8 blocks, not 12"),
+        ({"split_k": 12, "split_k_mode": "cluster"}, DEEP, 90, "at most 8 blocks, of which 12 parts"),
         ({"split_k": 8, "split_k_mode": "last"}, DEEP, 62, "needs sm_70, not sm_62"),
         ({"split_k": 4, "schedule": "stream"}, SQUARE, 90, "k is split by the grid alone"),
         ({"schedule": "persistent"}, DEEP, 90, "4 tiles for 132 SMs"),
@@ -155,6 +164,8 @@ def test_work_of_shared_out_tiles():
     assert (last.side_launches, last.closing_parts, last.part_bytes) == (0, 16, 64 * 64 * 4)
     cluster = sgemm_work.work(DEEP, config(split_k=8, split_k_mode="cluster"))
     assert (cluster.side_launches, cluster.closing_parts) == (0, 1)
+    clusters = sgemm_work.work(DEEP, config(split_k=32, split_k_mode="cluster"))
+    assert (clusters.side_launches, clusters.closing_parts) == (0, 1 + 4 / 8)
     assert cluster.shared_bytes == 64 * 64 * 4
     atomic = sgemm_work.work(DEEP, config(split_k=16, split_k_mode="atomic"))
     assert (atomic.side_launches, atomic.side_bytes) == (1, 128 * 128 * 4)
