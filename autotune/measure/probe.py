@@ -1,4 +1,4 @@
-"""Kernels of our own that look after the measured ones: comparing, check sums, waiting.
+"""Kernels of our own that look after the measured ones: comparing, check sums, reading, waiting.
 
 Comparing on the device keeps the check of a 64 MB result at some 50 us where reading it back and
 comparing on the host takes 30 ms. Each run of a worker proves them first: doing nothing must fail.
@@ -41,6 +41,21 @@ extern "C" __global__ void autotune_checksum(const unsigned *x, long long words,
     }
     if (threadIdx.x % 32 == 0) {
         atomicAdd(found, mine);
+    }
+}
+
+// Reads a buffer larger than the caches: they then hold nothing else, and nothing to write back.
+extern "C" __global__ void autotune_read(const uint4 *x, long long vectors,
+                                         unsigned long long *found) {
+    const long long step = (long long)gridDim.x * blockDim.x;
+    unsigned mine = 0;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < vectors; i += step) {
+        const uint4 value = x[i];
+        mine |= value.x | value.y | value.z | value.w;
+    }
+    // It is full of zeros, which the compiler cannot know.
+    if (mine) {
+        atomicAdd(found, 1);
     }
 }
 
@@ -91,6 +106,15 @@ class Probe:
         """A 64-bit sum that changes when a word, or the order of two, changes."""
         return self._count("autotune_checksum", {"x": address}, words)
 
+    def read(self, address: int, size_bytes: int) -> None:
+        """Enqueues reading a buffer of zeros once.
+
+        Args:
+            address: A multiple of 16, as `size_bytes` is.
+        """
+        launch = self._launch("autotune_read", ["x"], "vectors", size_bytes // 16)
+        self._module.prepare(launch, {"x": address, "found": self._found})()
+
     def delay(self, ns: int) -> None:
         """Enqueues a wait on the device."""
         launch = Launch(
@@ -103,19 +127,22 @@ class Probe:
         self._module.prepare(launch, {})()
 
     def _count(self, entry: str, operands: dict[str, int], words: int) -> int:
-        launch = Launch(
-            entry=entry,
-            grid=self._grid,
-            block=(_THREADS, 1, 1),
-            shared_bytes=0,
-            arguments=(
-                *(Argument(kind="operand", name=name) for name in operands),
-                Argument(kind="int64", name="words", value=words),
-                Argument(kind="operand", name="found"),
-            ),
-        )
+        launch = self._launch(entry, list(operands), "words", words)
         self._context.fill_bytes(self._found, 0, 8)
         self._module.prepare(launch, {**operands, "found": self._found})()
         found = np.zeros(1, np.uint64)
         self._context.download(found, self._found)
         return int(found[0])
+
+    def _launch(self, entry: str, operands: list[str], name: str, count: int) -> Launch:
+        return Launch(
+            entry=entry,
+            grid=self._grid,
+            block=(_THREADS, 1, 1),
+            shared_bytes=0,
+            arguments=(
+                *(Argument(kind="operand", name=operand) for operand in operands),
+                Argument(kind="int64", name=name, value=count),
+                Argument(kind="operand", name="found"),
+            ),
+        )

@@ -250,7 +250,8 @@ SLIPS = [
     ),
     Slip(
         "blocks of one rank count for another", "clusters",
-        "counters + blockIdx.x * CLUSTER + rank", "counters + blockIdx.x * CLUSTER", K.unwritten_workspace,
+        "counters + blockIdx.x * CLUSTER + rank", "counters + blockIdx.x * CLUSTER",
+        K.unwritten_workspace,
     ),
     Slip(
         "C is not scaled first", "atomic",

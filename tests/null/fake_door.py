@@ -262,6 +262,9 @@ class FakeContext:
     def probe(self, entry: str, numbers: list[int]) -> None:
         if entry == "autotune_delay":
             self.clock_ns += numbers[0]
+        elif entry == "autotune_read":
+            x, vectors, _ = numbers
+            assert not self.words(x, 4 * vectors).any()
         elif entry == "autotune_differences":
             x, y, words, found = numbers
             a, b = self.words(x, words), self.words(y, words)

@@ -106,7 +106,7 @@ def test_grids_that_fit_the_device_follow_its_sms():
         ({"split_k": 64}, SQUARE, 90, "leaves fewer than 64 steps"),
         ({"split_k_mode": "last"}, SQUARE, 90, "k is not split"),
         ({"split_k": 4, "split_k_mode": "cluster"}, DEEP, 89, "a cluster needs sm_90, not sm_89"),
-        ({"split_k": 12, "split_k_mode": "cluster"}, DEEP, 90, "at most 8 blocks, of which 12 parts"),
+        ({"split_k": 12, "split_k_mode": "cluster"}, DEEP, 90, "at most 8 blocks, of which 12"),
         ({"split_k": 8, "split_k_mode": "last"}, DEEP, 62, "needs sm_70, not sm_62"),
         ({"split_k": 4, "schedule": "stream"}, SQUARE, 90, "k is split by the grid alone"),
         ({"schedule": "persistent"}, DEEP, 90, "4 tiles for 132 SMs"),
