@@ -139,7 +139,7 @@ def predict(work: Work, device: Device, constants: Constants = FITTED) -> Predic
     if not resident.blocks:
         raise InfeasibleError(f"no block fits an SM: {resident.reason}")
     most = min(resident.blocks, work.resident or resident.blocks)
-    grid = waves(work.blocks, device.sm_count, most)
+    grid = waves(work.blocks, device.sm_count, most, work.cluster)
     ns = 1e6 / device.sm_clock_khz
     turn = _Turn.of(work, device, constants)
 

@@ -164,6 +164,7 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
         column_bytes=FLOAT_BYTES * block_n * _up(problem.k, split_k),
         resident=0 if config["schedule"] == "grid" else _number(config, "min_blocks"),
         is_dealt=config["schedule"] == "stream",
+        cluster=cluster_blocks(config),
         parts=split_k,
         part_bytes=split.part_bytes,
         closing_parts=split.closing_parts,
@@ -283,10 +284,14 @@ def _shared_bytes(config: Config) -> int:
 
 def parts_left(config: Config) -> int:
     """Parts of a tile that blocks, or clusters of them, leave in memory; 1 where none is left."""
-    split_k = _number(config, "split_k")
+    return _number(config, "split_k") // cluster_blocks(config)
+
+
+def cluster_blocks(config: Config) -> int:
+    """Blocks of a cluster; 1 where there are none."""
     if config["split_k_mode"] != "cluster":
-        return split_k
-    return split_k // min(split_k, CLUSTER_BLOCKS)
+        return 1
+    return min(_number(config, "split_k"), CLUSTER_BLOCKS)
 
 
 def _up(size: int, step: int) -> int:

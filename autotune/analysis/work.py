@@ -47,6 +47,7 @@ class Work:
         row_bytes, column_bytes: Of the operands that a row and a column of tiles share.
         resident: Blocks on an SM where the grid is made to fit the device; 0: as many as fit.
         is_dealt: Such blocks share the turns of all tiles out evenly, so that they end together.
+        cluster: Blocks that the device holds together or not at all.
         parts: Blocks that multiply for the same tile, each of which leaves a part of its sums;
             where turns are dealt, it follows from the device.
         part_bytes: Of such a part; 0 where there are none.
@@ -82,6 +83,7 @@ class Work:
     column_bytes: int
     resident: int = 0
     is_dealt: bool = False
+    cluster: int = 1
     parts: int = 1
     part_bytes: int = 0
     closing_parts: float = 0.0

@@ -63,7 +63,8 @@ def explain(
     resident = occupancy(resources.threads, resources.registers, resources.shared_bytes, device)
     grid = None
     if resident.blocks:
-        grid = waves(variant.plan.main.blocks, device.sm_count, resident.blocks)
+        cluster = int(chosen.values(config, problem, device.arch).get("cluster_blocks", 1))
+        grid = waves(variant.plan.main.blocks, device.sm_count, resident.blocks, cluster)
     else:
         parts.note("waves and predicted time", f"no block fits an SM: {resident.reason}")
     disassembled = None

@@ -114,7 +114,7 @@ class Timer:
             if cold:
                 self._context.fill_bytes(self._flush, 0, self._flush_bytes)
                 # What was filled is still to be written back, which the run must not pay for: a
-                # kernel that reads 256 MB took a sixth longer on an H200.
+                # kernel that reads 256 MB took 8 % longer on an H200 (docs/tuning.md).
                 self._probe.read(self._flush, self._flush_bytes)
             else:
                 self._probe.delay(_ENQUEUE_NS * (launches + 2))
