@@ -26,7 +26,9 @@ from autotune.types import Config, Device, Problem
 _SCHEDULERS = 4
 _WARP = 32
 _LOAD_BYTES_PER_CYCLE = 32
-"""From the L2 cache to one SM."""
+"""From the L2 cache to one SM, while all of them read."""
+_CLOSING_BYTES_PER_CYCLE = 64
+"""The same while most others have ended."""
 _STORE_BYTES_PER_CYCLE = 64
 """From one SM to the L2 cache, sectors that are written in part included."""
 
@@ -295,7 +297,7 @@ def _closing(work: Work, turn: _Turn, grid: Waves) -> float:
     if not parts:
         return 0.0
     # Its own part has to arrive before it is counted, then the others' have to come.
-    return 2 * turn.memory + parts * work.part_bytes / _LOAD_BYTES_PER_CYCLE
+    return 2 * turn.memory + parts * work.part_bytes / _CLOSING_BYTES_PER_CYCLE
 
 
 def _dram_bytes(work: Work, device: Device, resident: int) -> float:

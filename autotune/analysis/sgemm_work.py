@@ -165,6 +165,7 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
         resident=0 if config["schedule"] == "grid" else _number(config, "min_blocks"),
         is_dealt=config["schedule"] == "stream",
         cluster=cluster_blocks(config),
+        asking=producers,
         parts=split_k,
         part_bytes=split.part_bytes,
         closing_parts=split.closing_parts,

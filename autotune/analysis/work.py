@@ -48,6 +48,7 @@ class Work:
         resident: Blocks on an SM where the grid is made to fit the device; 0: as many as fit.
         is_dealt: Such blocks share the turns of all tiles out evenly, so that they end together.
         cluster: Blocks that the device holds together or not at all.
+        asking: Threads per block that only ask for copies.
         parts: Blocks that multiply for the same tile, each of which leaves a part of its sums;
             where turns are dealt, it follows from the device.
         part_bytes: Of such a part; 0 where there are none.
@@ -84,6 +85,7 @@ class Work:
     resident: int = 0
     is_dealt: bool = False
     cluster: int = 1
+    asking: int = 0
     parts: int = 1
     part_bytes: int = 0
     closing_parts: float = 0.0
@@ -92,8 +94,8 @@ class Work:
 
     @property
     def warps(self) -> int:
-        """Warps per block."""
-        return -(-self.threads // 32)
+        """Warps per block that compute."""
+        return -(-(self.threads - self.asking) // 32)
 
 
 def register_bound(warps: int) -> int:

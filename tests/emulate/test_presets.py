@@ -38,6 +38,11 @@ SHORT = [
     (1, 36, 4100), (3, 60, 4500), (16, 20, 4100), (31, 33, 4101), (70, 2, 4096),
     (45, 7, 4104), (36, 16, 4352), (40, 32, 5001), (64, 4, 4300), (4, 64, 4097),
 ]  # fmt: skip
+# So deep that several clusters share a tile.
+DEEP = [
+    (17, 65, 2052), (16, 66, 2049), (20, 68, 2048), (18, 70, 2056), (33, 67, 2053), (19, 130, 2050),
+]  # fmt: skip
+
 # In turn each meets every shape and layout.
 EXTRAS: list[dict[str, object]] = [
     {},
@@ -91,7 +96,8 @@ def problems(shapes: Sequence[tuple[int, int, int]], first: int) -> list[list[Sg
 def test_a_preset_raises_no_false_alarm(preset: str) -> None:
     served = 0
     first = list(SPACE.presets).index(preset)
-    every = problems(SHORT if preset.startswith("skinny") else SHAPES, first)
+    shapes = {"skinny": SHORT, "clusters": DEEP}.get(preset.split("-")[0], SHAPES)
+    every = problems(shapes, first)
     for variants in every[first % len(every) :] + every[: first % len(every)]:
         if served == 6:
             break
