@@ -112,6 +112,8 @@ class Space:
     """what is learned from a preset, for those that say so"""
     starts: tuple[str, ...]
     """presets that a search begins with"""
+    starts_of: Mapping[int, tuple[str, ...]]
+    """those that it tries first on an architecture"""
     ladder: tuple[str, ...]
     """presets that lead from a simple kernel to a fast one, each with a why"""
     adaptable: tuple[str, ...]
@@ -307,8 +309,10 @@ class Space:
         return None
 
     def start_configs(self, problem: Problem, arch: int) -> list[Config]:
-        """The presets that a search begins with, fitted to the problem, without those that fail."""
-        fitted = [self.fitted(self.presets[name], problem, arch) for name in self.starts]
+        """The presets that a search begins with, those of the architecture first, fitted to the
+        problem, without those that fail."""
+        names = dict.fromkeys((*self.starts_of.get(arch, ()), *self.starts))
+        fitted = [self.fitted(self.presets[name], problem, arch) for name in names]
         return list(dict.fromkeys(config for config in fitted if config is not None))
 
     def plan(

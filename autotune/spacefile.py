@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import InfeasibleError, SpaceError
+from autotune import archs
+from autotune.errors import ArchitectureError, InfeasibleError, SpaceError
 from autotune.expressions import Expression
 from autotune.launches import (
     KINDS,
@@ -56,10 +57,20 @@ class Reader:
             raise self.fail(f"{place} has an unknown entry {unknown[0]!r}")
         return table
 
+    def starts_of(self, table: object) -> dict[int, tuple[str, ...]]:
+        """The starts of architectures, by their numbers."""
+        if not isinstance(table, Mapping):
+            raise self.fail("starts_of must be a table of architectures")
+        try:
+            return {archs.get(int(arch)).number: tuple(names) for arch, names in table.items()}
+        except (ValueError, ArchitectureError) as error:
+            raise self.fail(f"starts_of: {error}") from None
+
     def space(self) -> Space:
         table = self.table_of(
             self.table, "the file", ["kernel", "parameters", "launches"],
-            "derived constraints presets starts ladder adaptable workspaces nondeterministic tile",
+            "derived constraints presets starts starts_of ladder adaptable workspaces "
+            "nondeterministic tile",
         )  # fmt: skip
         parameters = tuple(self.parameter(n, e) for n, e in table["parameters"].items())
         if not parameters:
@@ -97,13 +108,16 @@ class Reader:
             presets={},
             whys=self.whys(table.get("presets", {})),
             starts=tuple(table.get("starts", [])),
+            starts_of=self.starts_of(table.get("starts_of", {})),
             ladder=tuple(table.get("ladder", [])),
             adaptable=tuple(table.get("adaptable", [])),
             rules=rules,
             methods=described,
         )
         presets = self.presets(space, table.get("presets", {}))
-        for list_name, names in (("starts", space.starts), ("ladder", space.ladder)):
+        lists = {"starts": space.starts, "ladder": space.ladder}
+        lists |= {f"starts_of.{arch}": names for arch, names in space.starts_of.items()}
+        for list_name, names in lists.items():
             for name in names:
                 if name not in presets:
                     raise self.fail(f"{list_name} names {name!r}, which is not a preset")

@@ -232,9 +232,14 @@ def _edge(
         sectors, lines = FLOAT_BYTES * vector_c, vector_c
         slots += results / width + accesses
     if split_k > 1 and mode in ("workspace", "last"):
-        # A part, in whole lines, which stays in the L2 cache. C is written once for all blocks.
+        # A part, in whole lines, which stays in the L2 cache; the last block of a tile reads as
+        # many as there are blocks. C is written once for all.
+        passes = 2 if mode == "last" else 1
         return _Edge(
-            slots=results / width, bytes=tile_bytes, lines=tile_bytes / _LINE_BYTES, dram_bytes=0
+            slots=passes * results / width,
+            bytes=passes * tile_bytes,
+            lines=passes * tile_bytes / _LINE_BYTES,
+            dram_bytes=0,
         )
     # A mode other than the first is of a k that is split.
     share = 1 / split_k if mode == "cluster" else 1.0

@@ -172,6 +172,26 @@ def test_fitted_lowers_what_may_be_lowered(tmp_path, problem):
     assert tiny.start_configs(problem, 75) == [tiny.preset("one").but(b=2)]
 
 
+def test_an_architecture_has_starts_of_its_own(tmp_path, problem):
+    tiny = load(
+        tmp_path, TINY.replace('starts = ["one"]', 'starts = ["one"]\nstarts_of.80 = ["two"]')
+    )
+    one, two = (tiny.fitted(tiny.preset(name), problem, 80) for name in ("one", "two"))
+    assert tiny.start_configs(problem, 75) == [one]
+    assert tiny.start_configs(problem, 80) == [two, one]
+
+
+def test_every_architecture_has_starts_that_serve_it():
+    shipped = space.load("sgemm")
+    for arch in (75, 80, 86, 89, 90, 100, 120):
+        for name in shipped.starts_of[arch]:
+            shape = "1x8192x8192" if "columns" in name else "8192x1x8192"
+            problem = family("sgemm").parse(shape if "skinny" in name else "4096x4096x4096")
+            config = shipped.fitted(shipped.preset(name), problem, arch)
+            assert config is not None, (arch, name)
+            assert config in shipped.start_configs(problem, arch)
+
+
 def test_plan(tmp_path, problem):
     tiny = load(tmp_path, TINY)
     (launch,) = tiny.plan(tiny.preset("two"), problem, 75).launches
@@ -193,6 +213,12 @@ def test_every_fault_of_a_file_is_named_with_the_file(tmp_path):
         (("a = 2", "a = 9"), "a = 9 is not in the space"),
         (("a = 2", "a = true"), "a = True is not in the space"),
         (('starts = ["one"]', 'starts = ["none"]'), "'none', which is not a preset"),
+        (
+            ('starts = ["one"]', 'starts_of.80 = ["none"]'),
+            "starts_of.80 names 'none', which is not",
+        ),
+        (('starts = ["one"]', 'starts_of.81 = ["one"]'), "starts_of: sm_81 is not known"),
+        (('starts = ["one"]', "starts_of = 3"), "starts_of must be a table"),
         (('ladder = ["one"]', 'ladder = ["none"]'), "ladder names 'none', which is not a preset"),
         (('ladder = ["one"]', 'ladder = ["two"]'), "presets.two is a step of the ladder and lacks"),
         (('why = "two are better"', "why = 2"), "its why must be a text, got 2"),
