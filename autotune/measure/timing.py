@@ -113,8 +113,8 @@ class Timer:
         for start, end in pairs:
             if cold:
                 self._context.fill_bytes(self._flush, 0, self._flush_bytes)
-                # What was filled is still to be written back, which the run must not pay for: a
-                # kernel that reads 256 MB took 8 % longer on an H200 (docs/tuning.md).
+                # What was filled is still to be written back. The run must not pay for that: 50 MB
+                # are a fifth of what a large matrix-vector product reads.
                 self._probe.read(self._flush, self._flush_bytes)
             else:
                 self._probe.delay(_ENQUEUE_NS * (launches + 2))
