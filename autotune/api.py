@@ -54,11 +54,13 @@ def search(
         trials: Configs to try for each shape, those of earlier runs included.
         seconds: Wall time for each shape.
         patience: Trials in a row that bring nothing better.
-        total_seconds: Wall time for all shapes together, in place of `seconds`.
+        total_seconds: Wall time for all shapes together, in place of `seconds`; it goes where it
+            is expected to gain most (`autotune.search.campaign`).
         kernel: Kernel family of the shapes that are texts.
         options: Further fields of their problems, for example `{"layout": "tn"}`.
         **settings: `seed`, `sampler`, `store`, `compiler`, `door`, `cold`, `family_space`,
-            `nondeterministic`, `jobs` and `listener`, as `autotune.search.batch.search` has them.
+            `nondeterministic`, `seeded`, `jobs` and `listener`, as `autotune.search.batch.search`
+            has them.
 
     Returns:
         A report for each shape, in their order. One that failed says so in `status`.

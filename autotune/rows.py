@@ -192,6 +192,8 @@ def as_measurement(row: Any) -> Measurement:
         p20_ns=row.p20_ns,
         p80_ns=row.p80_ns,
         min_ns=row.min_ns,
+        low_ns=row.low_ns,
+        high_ns=row.high_ns,
         max_error=row.max_error,
         checks=row.checks,
         cold_l2=bool(row.cold_l2),

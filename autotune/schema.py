@@ -213,6 +213,7 @@ class Run(Base):
     sampler: Mapped[str]
     seed: Mapped[int | None]
     budget: Mapped[str]
+    starts: Mapped[str] = mapped_column(server_default="")
     argv: Mapped[str]
     host: Mapped[str]
     pid: Mapped[int]
@@ -250,6 +251,8 @@ class Measurement(Base):
     p20_ns: Mapped[float | None]
     p80_ns: Mapped[float | None]
     min_ns: Mapped[float | None]
+    low_ns: Mapped[float | None]
+    high_ns: Mapped[float | None]
     samples: Mapped[int]
     predicted_ns: Mapped[float | None]
     roofline_ns: Mapped[float]

@@ -78,6 +78,11 @@ def jobs() -> int:
         if not chosen.isdecimal() or int(chosen) < 1:
             raise UsageError(f"AUTOTUNE_JOBS is {chosen!r}; it must be a number of processes, 1 up")
         return int(chosen)
+    return cpus()
+
+
+def cpus() -> int:
+    """The CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
 
 

@@ -124,6 +124,7 @@ class Store:
         sampler: str = "",
         seed: int | None = None,
         budget: str = "",
+        starts: str = "",
         argv: Sequence[str] = (),
         git_sha: str = "",
     ) -> int:
@@ -134,6 +135,7 @@ class Store:
         Args:
             device: A live one, or the typical one of an architecture that is not here.
             budget: As the user wrote it.
+            starts: What it begins with, by source.
             argv: The command that was run, so that it can be shown again.
             git_sha: Commit of the checkout that runs; empty for an installed package.
 
@@ -159,6 +161,7 @@ class Store:
                 "sampler": sampler,
                 "seed": seed,
                 "budget": budget,
+                "starts": starts,
                 "argv": shlex.join(argv),
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
@@ -251,6 +254,8 @@ class Store:
                     "p20_ns": measurement.p20_ns,
                     "p80_ns": measurement.p80_ns,
                     "min_ns": measurement.min_ns,
+                    "low_ns": measurement.low_ns,
+                    "high_ns": measurement.high_ns,
                     "samples": measurement.samples,
                     "predicted_ns": predicted_ns,
                     "roofline_ns": rows.roofline_ns(run),
@@ -289,7 +294,10 @@ class Store:
     def trials(
         self, problem: Problem, device: Device, template_sha256: str, compiler: str
     ) -> list[Trial]:
-        """Every recorded trial of our own kernels that still counts, in the order of recording."""
+        """Every recorded trial of our own kernels that still counts, in the order of recording.
+
+        Those of another template, compiler or driver do not.
+        """
         statement = (
             select(
                 schema.Measurement,
@@ -299,8 +307,10 @@ class Store:
             .join(schema.Variant, schema.Measurement.variant_id == schema.Variant.id)
             .join(schema.Problem, schema.Variant.problem_id == schema.Problem.id)
             .join(schema.Run, schema.Measurement.run_id == schema.Run.id)
+            .join(schema.Environment, schema.Run.environment_id == schema.Environment.id)
             .where(
                 schema.Problem.key == problem.key,
+                schema.Environment.driver == device.driver_version,
                 schema.Variant.provider == GENERATED,
                 schema.Variant.template_sha256 == template_sha256,
                 schema.Variant.compiler == compiler,

@@ -19,7 +19,7 @@ from autotune import settings
 from autotune.errors import NotFoundError, SchemaError, StoreError, StoreLockedError
 from autotune.types import Problem
 
-VERSION = "0001"
+VERSION = "0002"
 """Newest migration of db/migrations: the schema that this package reads and writes."""
 
 VERSION_TABLE = "autotune_schema"

@@ -485,6 +485,8 @@ class Measurement:
     Attributes:
         samples: Timed launches behind the quantiles; 0 for a failure or a prediction.
         median_ns, p20_ns, p80_ns, min_ns: Time of one run of the plan; None for a failure.
+        low_ns, high_ns: Of the stage `confirm`: what the median lies in with 95 % confidence, by
+            the order of the rounds' medians; fewer than 6 rounds give somewhat less. Else None.
         max_error: Largest |result - reference| / allowed error; at most 1 for a right result.
         checks: What was verified, for example `exact, fp64, guards, exact x8 after timing`.
         cold_l2: Whether the L2 cache was emptied before each sample.
@@ -501,6 +503,8 @@ class Measurement:
     p20_ns: float | None = None
     p80_ns: float | None = None
     min_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
     max_error: float | None = None
     checks: str = ""
     cold_l2: bool = True
@@ -513,3 +517,10 @@ class Measurement:
     def is_ok(self) -> bool:
         """Whether there is a verified time."""
         return self.outcome is Outcome.ok
+
+    @property
+    def interval_ns(self) -> tuple[float, float] | None:
+        """`low_ns` and `high_ns`, where they are known."""
+        if self.low_ns is None or self.high_ns is None:
+            return None
+        return self.low_ns, self.high_ns

@@ -63,6 +63,8 @@ _TIMES = (
     Measurement.median_ns,
     Measurement.p20_ns,
     Measurement.p80_ns,
+    Measurement.low_ns,
+    Measurement.high_ns,
     Measurement.samples,
     _TFLOPS.label("tflops"),
     _ratio(100 * _TFLOPS, func.nullif(Device.fp32_tflops, 0)).label("percent_of_peak"),

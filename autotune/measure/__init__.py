@@ -7,6 +7,7 @@ What a kernel draws is a job of its own (power.py).
 """
 
 from autotune.measure.arena import require_memory
+from autotune.measure.bench import launches_a_round
 from autotune.measure.jobs import AnyJob, Job, Limits, VendorJob
 from autotune.measure.lock import DeviceLock
 from autotune.measure.power import Power
@@ -22,6 +23,7 @@ __all__ = [
     "Power",
     "VendorJob",
     "Worker",
+    "launches_a_round",
     "require_memory",
     "vendor_library",
     "vendor_missing",

@@ -14,6 +14,7 @@ class Limits:
     Attributes:
         warm_up_ms: Device time of untimed launches before the first sample.
         min_samples, max_samples: Timed runs; the early stop may end before the least.
+            Few and not very exact will do: the confirm round times the best ones again.
         relative_error: Sampling ends once the 95 % interval of the median is this narrow to each
             side, as a share of the median.
         budget_ms: Device time after which no further samples are taken.
@@ -26,11 +27,11 @@ class Limits:
     """
 
     warm_up_ms: float = 5.0
-    min_samples: int = 7
-    max_samples: int = 60
-    relative_error: float = 0.005
-    budget_ms: float = 250.0
-    slower_factor: float = 1.5
+    min_samples: int = 5
+    max_samples: int = 40
+    relative_error: float = 0.01
+    budget_ms: float = 150.0
+    slower_factor: float = 1.2
     recheck_launches: int = 8
     seconds: float = 10.0
     seconds_per_best: float = 50.0

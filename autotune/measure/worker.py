@@ -36,7 +36,7 @@ class Worker:
 
     It holds the device's lock from the start to `close`, so that two of them take turns. Whatever
     a kernel does, a call returns its measurement, and the next call finds a working process. Use it
-    as a context manager, from one thread at a time.
+    as a context manager, from one thread at a time, but for `interrupt`.
     """
 
     def __init__(
@@ -135,6 +135,12 @@ class Worker:
             return self._exchange(Request(jobs=(job,), power_s=seconds)).powers[0]
         except _JobEnded as ended:
             return Power(message=f"{ended.measurement.outcome}: {ended.measurement.message}")
+
+    def interrupt(self) -> None:
+        """Ends what the process is doing, from any thread: the call that waits for it returns, and
+        the next one starts another process."""
+        if (child := self._child) is not None:
+            child.kill(_DEATH_S)
 
     def close(self) -> None:
         """Ends the process, whatever it is doing, and gives the device back; within a second."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,12 @@ from autotune.compile import Pool
 from autotune.errors import AutotuneError, DeviceError, ShapeError, StoreError, UsageError
 from autotune.measure import Worker
 from autotune.search.budget import Budget, effort
+from autotune.search.campaign import Campaign
 from autotune.search.events import Finished, Listener, Planned, Report, Waiting, ignore
+from autotune.search.patience import Patience
 from autotune.search.session import Session
 from autotune.search.setting import Setting
+from autotune.search.starts import Leaders
 from autotune.search.strategy import SAMPLERS
 from autotune.space import Space
 from autotune.store import Store
@@ -24,9 +26,6 @@ from autotune.types import Device, Evidence, Problem
 
 DEFAULT_SHAPES = ("512x512x512", "1024x1024x1024", "2048x2048x2048", "4096x4096x4096")
 """What a search without a shape works through."""
-
-LEAST_SHARE_S = 8.0
-"""Of a time for all problems: what one needs to try some configs and to confirm the best."""
 
 _log = logging.getLogger("autotune")
 
@@ -47,6 +46,7 @@ def search(
     cold: bool = True,
     family_space: Space | None = None,
     nondeterministic: bool = False,
+    seeded: bool = True,
     jobs: int | None = None,
     argv: Sequence[str] = (),
     listener: Listener = ignore,
@@ -63,9 +63,8 @@ def search(
         arch: Architecture, 75 for sm_75; None for that of the GPU that is present.
         device_name: CUDA index or UUID of the GPU.
         budget: Limits for each problem; those of the effort by default.
-        total_seconds: Wall time for all problems together. Each gets an equal share of what is
-            left, so that what one leaves over goes to the later ones; those for which less than
-            `LEAST_SHARE_S` is left fail.
+        total_seconds: Wall time for all problems together, in place of the effort's limits;
+            `autotune.search.campaign` says who gets it.
         effort_name: `quick`, `normal` or `thorough`.
         seed: Of every random choice.
         sampler: How points are chosen: one of `autotune.search.SAMPLERS`.
@@ -76,8 +75,10 @@ def search(
         family_space: Another space for the same templates.
         nondeterministic: Whether values are tried that the space has only for those who ask for
             them, such as sums in any order, which give other roundings in every run.
-        jobs: Compiler processes at a time; None for `AUTOTUNE_JOBS`, else all CPUs, less one for
-            the measuring process.
+        seeded: Whether to begin with what is known of near shapes and other devices, what ships
+            with the package and what the model likes; else only with the presets.
+        jobs: Compiler processes at a time; None for `AUTOTUNE_JOBS`, else all CPUs, in either case
+            less one of the CPUs for the measuring process.
         listener: Told of everything that happens.
 
     Returns:
@@ -100,16 +101,8 @@ def search(
         raise UsageError(f"one search serves one kernel family, not {', '.join(sorted(kernels))}")
     if sampler not in SAMPLERS:
         raise UsageError(f"{sampler!r} is not a sampler; possible are {', '.join(SAMPLERS)}")
-    ends_at = None
     if total_seconds is not None:
-        budget = budget or Budget()
-        if budget.seconds is not None:
-            raise UsageError(
-                "time is limited for each problem and for all; give only one of the two"
-            )
-        ends_at = time.monotonic() + total_seconds
-        # In place of the effort's own limits; each problem gets its share of it.
-        budget = replace(budget, seconds=total_seconds)
+        budget = replace(budget or Budget(), total_seconds=total_seconds)
     chosen_effort = effort(effort_name).limited(budget)
     chosen_space = family_space or space.load(problems[0].kernel)
     if not nondeterministic:
@@ -131,13 +124,14 @@ def search(
                 door=gpu.choose(door).name if target.is_present else "",
                 evidence=Evidence.measured if target.is_present else Evidence.predicted,
                 problems=problems,
+                seconds=total_seconds,
                 store=str(results.place),
                 note=note,
             )
         )
         processes = jobs or settings.jobs()
         if target.is_present and jobs is None:
-            processes = max(1, processes - 1)
+            processes = min(processes, max(1, settings.cpus() - 1))
         pool = stack.enter_context(Pool(chosen_compiler, jobs=processes))
         worker = None
         if target.is_present:
@@ -161,15 +155,58 @@ def search(
             seed=seed,
             sampler=sampler,
             cold=cold,
-            ahead=2 * processes,
+            ahead=processes + max(4, processes // 2),
+            seeded=seeded,
+            patience=Patience(),
             argv=argv,
             git_sha=assets.revision(),
             listener=listener,
         )
-        return [
-            _one(problem, setting, _share_s(ends_at, len(problems) - place))
-            for place, problem in enumerate(problems)
-        ]
+        leaders: Leaders = {}
+        sessions = [Session(problem, setting, leaders) for problem in problems]
+        return _run(sessions, total_seconds)
+
+
+def _run(sessions: Sequence[Session], total_s: float | None) -> list[Report]:
+    try:
+        if total_s is not None:
+            return Campaign(sessions, total_s, _guarded).run()
+        return [_whole(session) for session in sessions]
+    except BaseException:
+        for session in sessions:
+            # The store itself may be what failed.
+            with suppress(StoreError):
+                session.abandon()
+        raise
+
+
+def _whole(session: Session) -> Report:
+    """A search in one go."""
+
+    def search() -> Report:
+        status = session.advance()
+        assert status is not None
+        return session.conclude(status)
+
+    report = _guarded(session, search)
+    assert report is not None
+    return report
+
+
+def _guarded(session: Session, step: Callable[[], Report | None]) -> Report | None:
+    """What a step of a search reports; a failure of one problem must not cost the others."""
+    try:
+        _check_memory(session.problem, session.setting.device)
+        report = step()
+    except StoreError:
+        raise
+    except AutotuneError as error:
+        _log.debug("search of %s failed", session.problem.key, exc_info=True)
+        session.abandon()
+        report = session.failed(str(error))
+    if report is not None:
+        session.setting.listener(Finished(report=report))
+    return report
 
 
 def _target(arch: int | None, device_name: str | None, door: str | None) -> tuple[Device, str]:
@@ -184,36 +221,6 @@ def _target(arch: int | None, device_name: str | None, door: str | None) -> tupl
     except DeviceError as error:
         assert arch is not None
         return archs.get(arch).typical, str(error)
-
-
-def _share_s(ends_at: float | None, problems: int) -> float | None:
-    """Seconds for the next of so many problems: an equal share, or enough to be of use while that
-    lasts; 0 when it does not. None without a limit."""
-    if ends_at is None:
-        return None
-    left_s = ends_at - time.monotonic()
-    return max(left_s / problems, LEAST_SHARE_S) if left_s >= LEAST_SHARE_S else 0.0
-
-
-def _one(problem: Problem, setting: Setting, seconds: float | None) -> Report:
-    if seconds:
-        effort = setting.effort
-        limited = replace(effort, budget=replace(effort.budget, seconds=seconds))
-        setting = replace(setting, effort=limited)
-    session = Session(problem, setting)
-    try:
-        if seconds == 0.0:
-            raise UsageError(f"less than {LEAST_SHARE_S:g} s of the time for all were left for it")
-        _check_memory(problem, setting.device)
-        report = session.run()
-    except (StoreError, KeyboardInterrupt):
-        raise
-    except AutotuneError as error:
-        # One shape of a batch that cannot work must not cost the others.
-        _log.debug("search of %s failed", problem.key, exc_info=True)
-        report = session.failed(str(error))
-    setting.listener(Finished(report=report))
-    return report
 
 
 def _check_memory(problem: Problem, target: Device) -> None:

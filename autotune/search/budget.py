@@ -16,20 +16,27 @@ class Budget:
             same command twice does the work once, and a larger number goes on from there.
         seconds: Wall time of this run for the problem, confirm round included.
         patience: Trials in a row that bring nothing better.
+        total_seconds: Wall time of this run for all its problems together, confirm rounds included.
 
     Raises:
-        UsageError: a limit that is not positive.
+        UsageError: a limit that is not positive, or two limits of time.
     """
 
     trials: int | None = None
     seconds: float | None = None
     patience: int | None = None
+    total_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("trials", "seconds", "patience"):
+        for name in ("trials", "seconds", "patience", "total_seconds"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise UsageError(f"a budget of {value} {name} does nothing; it must be above 0")
+                words = name.replace("_", " ")
+                raise UsageError(f"a budget of {value} {words} does nothing; it must be above 0")
+        if self.seconds is not None and self.total_seconds is not None:
+            raise UsageError(
+                "time is limited for each problem and for all; give only one of the two"
+            )
 
     def __str__(self) -> str:
         parts = []
@@ -39,6 +46,8 @@ class Budget:
             parts.append(f"{self.seconds:g} s")
         if self.patience is not None:
             parts.append(f"{self.patience} trials without a better one")
+        if self.total_seconds is not None:
+            parts.append(f"{self.total_seconds:g} s for all problems")
         return ", ".join(parts) or "no limit"
 
 

@@ -22,7 +22,6 @@ from autotune.types import (
     Variant,
 )
 
-COMPILE_TIMEOUT_S = 30.0
 _STOP_S = 0.25
 
 Compiling = Future[Binary | Failure]
@@ -37,8 +36,8 @@ class Builder:
         self.template_sha256 = templates.sha256(problem.kernel)
 
     def trials(self) -> list[Trial]:
-        """The stored trials that still count here: same template, compiler, kind of evidence and
-        state of the cache."""
+        """The stored trials that still count here: same template, compiler, driver, kind of
+        evidence and state of the cache, and a config that the space still has."""
         setting = self.setting
         return [
             trial
@@ -49,13 +48,12 @@ class Builder:
         ]
 
     def _counts(self, trial: Trial) -> bool:
-        """Whether a stored trial is of this kind of search: same evidence, same cache state."""
-        if self.setting.worker is None:
-            return trial.measurement.stage is Stage.predict
-        return (
-            trial.measurement.stage is Stage.search
-            and trial.measurement.cold_l2 == self.setting.cold
-        )
+        setting, measurement = self.setting, trial.measurement
+        if setting.worker is None:
+            is_alike = measurement.stage is Stage.predict
+        else:
+            is_alike = measurement.stage is Stage.search and measurement.cold_l2 == setting.cold
+        return is_alike and setting.space.is_valid(trial.config, self.problem, setting.arch)
 
     def plan(self, config: Config) -> LaunchPlan:
         """The launches of a config."""
@@ -73,11 +71,10 @@ class Builder:
             sm_count=self.setting.device.sm_count,
         )
 
-    def submit(self, variant: Variant) -> Future[Binary | Failure]:
+    def submit(self, variant: Variant) -> Compiling:
         """Starts compiling a variant."""
-        return self.setting.pool.submit(
-            variant.body, self.setting.arch, timeout_s=COMPILE_TIMEOUT_S
-        )
+        setting = self.setting
+        return setting.pool.submit(variant.body, setting.arch, timeout_s=setting.patience.limit_s)
 
     def compile_all(
         self, configs: Sequence[Config], stop: Callable[[], object] = lambda: None

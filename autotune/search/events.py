@@ -23,6 +23,7 @@ class Planned(Event):
 
     Attributes:
         evidence: `measured`, or `predicted` where no GPU of the architecture is present.
+        seconds: Wall time for all problems together; None where each has its own budget.
         note: Why nothing is timed, if nothing is.
     """
 
@@ -32,6 +33,7 @@ class Planned(Event):
     evidence: Evidence
     problems: Sequence[Problem]
     store: str
+    seconds: float | None = None
     note: str = ""
 
 
@@ -109,11 +111,17 @@ class Report:
     Attributes:
         status: `finished` when the wanted number of trials was reached or the space is used up,
             `truncated` when time or patience ended it, `interrupted`, or `failed`.
+        run_id: Row of the run in the store; None where it did not come to one.
         best_ns: Confirmed median, or the predicted time.
+        interval_ns: What that median lies in with 95 % confidence; see `Measurement.low_ns`.
         vendor_ns: The vendor library's time in the same confirm round.
         ties: Other configs that cannot be told from the best.
         counts: Trials by outcome, the resumed ones included.
         messages: The commonest message of each failing outcome.
+        seconds: Of this search, confirm round included.
+        busy_share: Share of the time after the first 5 s in which the worker was measuring; None
+            where nothing was timed for so long.
+        trials_per_s: Trials a second, confirm round not counted; None where none was made.
         message: Why it failed, or why there is no vendor time.
         notes: What should make the reader careful: clocks that moved, a suspect reference.
     """
@@ -122,13 +130,17 @@ class Report:
     device: Device
     evidence: Evidence
     status: Status
+    run_id: int | None = None
     best: Config | None = None
     best_ns: float | None = None
+    interval_ns: tuple[float, float] | None = None
     vendor_ns: float | None = None
     ties: Sequence[Config] = ()
     counts: Mapping[Outcome, int] = field(default_factory=dict)
     messages: Mapping[Outcome, str] = field(default_factory=dict)
     seconds: float = 0.0
+    busy_share: float | None = None
+    trials_per_s: float | None = None
     message: str = ""
     notes: Sequence[str] = ()
 

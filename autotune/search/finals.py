@@ -6,11 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune import defaults
-from autotune.measure import AnyJob, Job, VendorJob, Worker, vendor_library, vendor_missing
+from autotune.measure import (
+    AnyJob,
+    Job,
+    VendorJob,
+    Worker,
+    launches_a_round,
+    vendor_library,
+    vendor_missing,
+)
+from autotune.search.budget import Effort
 from autotune.search.builder import Builder
 from autotune.search.events import Confirmed, Confirming, Finalist
 from autotune.store import VariantRow
 from autotune.types import Binary, Config, LaunchPlan, Stage
+
+STARTING_S = 1.0
+"""Of the estimate: compiling what is new, and the vendor library's start."""
+PREPARING_S = 0.1
+"""Of each entrant: loading it, warming up, and the host's part of its checks."""
+PROVING_LAUNCHES = 12
+"""Of each entrant: its checks before and after timing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +35,14 @@ class Verdict:
 
     Attributes:
         best: None when no finalist passed.
+        interval_ns: What its median lies in; see `Measurement.low_ns`.
         ties: Other configs that cannot be told from the best.
         message: Why there is no vendor time; empty where there is one.
     """
 
     best: Config | None
     best_ns: float | None
+    interval_ns: tuple[float, float] | None
     vendor_ns: float | None
     ties: Sequence[Config]
     message: str
@@ -69,15 +87,26 @@ def hold(run_id: int, builder: Builder, worker: Worker) -> Verdict:
         if not vendor.is_ok:
             no_vendor = f"the vendor library failed: {vendor.message}"
     confirmation = setting.store.confirm(run_id, ids)
+    timed = {row.config: row.measurement for row in rows}
+    winner = timed.get(confirmation.config) if confirmation else None
     rows.sort(key=lambda row: row.measurement.median_ns or float("inf"))
     setting.listener(Confirmed(problem=problem, rows=rows))
     return Verdict(
         best=confirmation.config if confirmation else None,
         best_ns=confirmation.median_ns if confirmation else None,
+        interval_ns=winner.interval_ns if winner else None,
         vendor_ns=vendor_ns,
         ties=confirmation.ties if confirmation else (),
         message=no_vendor or "",
     )
+
+
+def seconds(time_ns: float, effort: Effort) -> float:
+    """About how long the round takes, for kernels of this time: those that were chosen for it, and
+    incumbent, default and vendor."""
+    launches = effort.rounds * launches_a_round(time_ns) + PROVING_LAUNCHES
+    one_s = PREPARING_S + launches * time_ns / 1e9
+    return STARTING_S + (effort.finalists + 3) * one_s
 
 
 def entrants(builder: Builder) -> dict[Config, str]:

@@ -1,12 +1,12 @@
-"""The search of one problem: tries points until the budget is used, then lets the finals decide."""
+"""The search of one problem: tries points, in one go or in slices, then lets the finals decide."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
-from dataclasses import dataclass, field, replace
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from autotune.search import finals, prior
 from autotune.search.budget import Budget
 from autotune.search.builder import Builder, Compiling
 from autotune.search.events import Report, Started, Status, Tried
+from autotune.search.lane import Lane, MeasuringLane, PredictingLane, done
 from autotune.search.setting import Setting
+from autotune.search.starts import Leaders, Start, counted, leading, near, starts
 from autotune.search.strategy import Strategy
+from autotune.search.tally import Pace, Tally
 from autotune.store import Trial
 from autotune.types import (
     Binary,
@@ -27,7 +30,6 @@ from autotune.types import (
     Failure,
     LaunchPlan,
     Measurement,
-    Outcome,
     Problem,
     Stage,
     Variant,
@@ -38,300 +40,404 @@ PRIOR_STARTS = 16
 FINALS_SHARE = 0.15
 FINALS_S = 8.0
 """What is left of a time budget to the finals: this share of it, but no more than so long."""
-SUSPECT_RESULTS = 5
-CLOCK_SHARE = 0.95
-"""Clocks that differ by more than this are worth a warning."""
+GRACE_S = 1.0
+"""What the kernel on the device at the end of a search may still take."""
+POLL_S = 0.25
+"""How often a clock is looked at while nothing happens."""
+
+Identity = tuple[str, LaunchPlan]
+"""A binary and how it is launched: what is equal here is the same kernel."""
+
+
+class Asking(Protocol):
+    """Where points come from."""
+
+    def ask(self) -> Config | None:
+        """The next one; None when there is none."""
+
+    def tell(self, config: Config, time_ns: float | None) -> None:
+        """What it gave."""
+
+
+class Listed:
+    """Points in an order that was fixed before."""
+
+    def __init__(self, configs: Sequence[Config]) -> None:
+        self._configs = iter(configs)
+
+    def ask(self) -> Config | None:
+        return next(self._configs, None)
+
+    def tell(self, config: Config, time_ns: float | None) -> None:
+        pass
 
 
 @dataclass(slots=True)
-class _Progress:
-    """What one search knows so far."""
+class _Attempt:
+    """A point on its way.
 
-    counts: Counter[Outcome] = field(default_factory=Counter)
-    messages: dict[Outcome, Counter[str]] = field(default_factory=dict)
-    best: Config | None = None
-    best_ns: float | None = None
-    since_best: int = 0
-    number: int = 0
-    clocks_mhz: list[int] = field(default_factory=list)
+    Attributes:
+        judged: Once there is a binary or a failure.
+        is_twin: Its binary is that of an earlier attempt, whose measurement it shares.
+    """
 
-    def add(self, config: Config, measurement: Measurement, time_ns: float | None) -> None:
-        self.number += 1
-        if measurement.conditions.sm_clock_mhz:
-            self.clocks_mhz.append(measurement.conditions.sm_clock_mhz)
-        self.since_best += 1
-        self.counts[measurement.outcome] += 1
-        if not measurement.is_ok:
-            messages = self.messages.setdefault(measurement.outcome, Counter())
-            messages[measurement.message] += 1
-        elif time_ns is not None and (self.best_ns is None or time_ns < self.best_ns):
-            self.best, self.best_ns, self.since_best = config, time_ns, 0
+    variant: Variant
+    compiling: Compiling
+    judged: Future[Measurement] | None = None
+    is_twin: bool = False
 
-    def notes(self) -> list[str]:
-        """What should make the reader of a result careful."""
-        notes = []
-        wrong, ok = self.counts[Outcome.wrong_result], self.counts[Outcome.ok]
-        if wrong >= SUSPECT_RESULTS and wrong > 4 * ok:
-            notes.append(
-                f"{wrong} of {wrong + ok} kernels gave a wrong result: suspect the device or the "
-                "reference before the kernels"
-            )
-        if self.clocks_mhz and min(self.clocks_mhz) < CLOCK_SHARE * max(self.clocks_mhz):
-            notes.append(
-                f"the SM clock moved between {min(self.clocks_mhz)} and {max(self.clocks_mhz)} MHz "
-                "while candidates were timed; only the confirm round compares them fairly"
-            )
-        return notes
+    @property
+    def awaited(self) -> Future[Binary | Failure] | Future[Measurement]:
+        return self.compiling if self.judged is None else self.judged
 
 
 class Session:
-    """Searches one problem under a setting; `run` may be called once."""
+    """Searches one problem under a setting.
 
-    def __init__(self, problem: Problem, setting: Setting) -> None:
+    `advance` tries points, as often as wanted; `conclude` holds the finals; `abandon` leaves what
+    was tried to a later search.
+
+    Attributes:
+        best_ns: Best time so far, not confirmed; predicted where nothing is measured.
+        run_id: The run's row; None before the first `advance`.
+    """
+
+    def __init__(self, problem: Problem, setting: Setting, leaders: Leaders | None = None) -> None:
         self.problem = problem
         self.setting = setting
+        self.run_id: int | None = None
+        self._leaders: Leaders = {} if leaders is None else leaders
         self._builder = Builder(problem, setting)
-        self._progress = _Progress()
-        self._started = time.monotonic()
-        self._measured: dict[tuple[str, LaunchPlan], Measurement] = {}
+        self._tally = Tally()
+        self._pace = Pace()
+        self._known: dict[Config, float | None] = {}
+        self._measured: dict[Identity, Future[Measurement]] = {}
+        self._static: list[Config] = []
+        self._starts: list[Start] = []
+        self._favourites: list[Config] = []
+        self._has_ended = False
+        self._seconds = 0.0
+        self._slice_started = time.monotonic()
 
-    def run(self) -> Report:
-        """The whole search; whatever ends it, each trial that was made is in the store.
+    @property
+    def best_ns(self) -> float | None:
+        return self._tally.best_ns
+
+    @property
+    def budget(self) -> Budget:
+        """Of this kind of search."""
+        effort = self.setting.effort
+        if self.setting.worker is not None:
+            return effort.budget
+        return replace(effort.budget, trials=effort.predictions)
+
+    def stored_trials(self) -> int:
+        """How many trials earlier runs left."""
+        return len(self._builder.trials())
+
+    def finals_s(self, time_ns: float) -> float:
+        """About how long the finals of kernels of this time take."""
+        return finals.seconds(time_ns, self.setting.effort) if self.setting.worker else 0.0
+
+    def advance(self, seconds: float | None = None, *, grace_s: float = GRACE_S) -> Status | None:
+        """Tries points until the budget is used, or for so many seconds.
+
+        Args:
+            grace_s: What the kernel on the device may take beyond that; then it is dropped, and
+                may be tried again.
+
+        Returns:
+            How the search ended; None when only the seconds are over.
 
         Raises:
+            InfeasibleError: no config of the space can serve the problem.
             StoreError, CompilerError, DeviceError, ShapeError: the environment ends the search.
-            KeyboardInterrupt: as it came; the run is marked as interrupted.
+            KeyboardInterrupt: as it came.
         """
-        setting = self.setting
-        region = setting.space.region(self.problem, setting.arch)
-        if region.size == 0:
-            return self.failed(f"no config of {setting.space.path} can serve {self.problem.key}")
-        trials = self._builder.trials()
-        run_id = setting.store.begin_run(
-            self.problem,
-            setting.device,
-            compiler=setting.compiler.label,
-            sampler=setting.sampler if setting.worker else "model",
-            seed=setting.seed,
-            budget=str(self._budget),
-            argv=setting.argv,
-            git_sha=setting.git_sha,
-        )
+        self._slice_started = time.monotonic()
+        ends_at = None if seconds is None else self._slice_started + seconds
+        try:
+            region = self.setting.space.region(self.problem, self.setting.arch)
+            if self.run_id is None:
+                self._open(region)
+            if over := self._is_over():
+                return over
+            return self._try(self._asking(region), ends_at, grace_s)
+        finally:
+            self._seconds = self._elapsed()
+            self._leaders[self.problem] = leading(self._known)
+
+    def conclude(self, status: Status) -> Report:
+        """Holds the finals, ends the run and reports."""
+        started = time.monotonic()
         ended = "interrupted"
         try:
-            for trial in trials:
-                self._progress.add(trial.config, trial.measurement, self._time(trial))
-            setting.listener(
-                Started(
-                    problem=self.problem,
-                    valid=region.size,
-                    budget=self._budget,
-                    resumed_trials=len(trials),
-                )
-            )
-            status = self._is_over() or self._try(run_id, region, trials)
-            report = self._conclude(run_id, status)
+            report = self._decide(status)
             ended = status
         finally:
-            setting.store.end_run(run_id, ended)
-        return report
+            self._end(ended)
+        return replace(report, seconds=self._seconds + time.monotonic() - started)
+
+    def abandon(self) -> None:
+        """Marks the run as interrupted, unless it has ended."""
+        self._end("interrupted")
+
+    def _end(self, status: str) -> None:
+        if self.run_id is not None and not self._has_ended:
+            self._has_ended = True
+            self.setting.store.end_run(self.run_id, status)
 
     def failed(self, message: str) -> Report:
         """The report of a search that came to nothing."""
         return replace(self._report("failed"), message=message)
 
-    # *** trying ***
+    # *** before the first point ***
 
-    @property
-    def _budget(self) -> Budget:
-        effort = self.setting.effort
-        if self.setting.worker is not None:
-            return effort.budget
-        return replace(effort.budget, trials=effort.predictions)
+    def _open(self, region: Region) -> None:
+        """What is known already, where to start, and the run's row."""
+        setting = self.setting
+        if region.size == 0:
+            raise InfeasibleError(f"no config of {setting.space.path} can serve {self.problem.key}")
+        trials = self._builder.trials()
+        for trial in trials:
+            time_ns = self._time(trial)
+            self._known[trial.config] = time_ns
+            self._tally.add(trial.config, trial.measurement, time_ns)
+            if setting.worker and trial.cubin_sha256 and trial.measurement.is_ok:
+                identity = trial.cubin_sha256, self._builder.plan(trial.config)
+                self._measured[identity] = done(trial.measurement)
+        self._static = list(
+            setting.store.static_failures(
+                self.problem.kernel,
+                setting.arch,
+                self._builder.template_sha256,
+                setting.compiler.label,
+            )
+        )
+        self._starts = starts(self.problem, setting, self._leaders)
+        if setting.seeded or setting.worker is None:
+            self._favourites = prior.ranked(
+                region,
+                setting.device,
+                np.random.default_rng([setting.seed, len(trials)]),
+                count=PRIOR_STARTS if setting.worker else setting.effort.predictions,
+                starts=[start.config for start in self._starts],
+                exclude={*self._known, *self._static},
+            )
+        begun = [*self._starts]
+        if setting.worker is not None:
+            begun += [Start(config, "model") for config in self._favourites]
+        self.run_id = setting.store.begin_run(
+            self.problem,
+            setting.device,
+            compiler=setting.compiler.label,
+            sampler=setting.sampler if setting.worker else "model",
+            seed=setting.seed,
+            budget=str(self.budget),
+            starts=counted(begun, len(trials)),
+            argv=setting.argv,
+            git_sha=setting.git_sha,
+        )
+        setting.listener(
+            Started(
+                problem=self.problem,
+                valid=region.size,
+                budget=self.budget,
+                resumed_trials=len(trials),
+            )
+        )
 
     def _time(self, trial: Trial) -> float | None:
         if not trial.measurement.is_ok:
             return None
         return trial.measurement.median_ns if self.setting.worker else trial.predicted_ns
 
+    def _asking(self, region: Region) -> Asking:
+        """The strategy, made anew from what is known: what a resumed search does as well."""
+        if self.setting.worker is None:
+            return Listed([config for config in self._favourites if config not in self._known])
+        initial = [start.config for start in self._starts]
+        if self.setting.seeded:
+            hints = near(self.problem, self._leaders)
+            fitted = (
+                self.setting.space.fitted(config, self.problem, self.setting.arch)
+                for config in hints
+            )
+            initial = [*(config for config in fitted if config), *initial, *self._favourites]
+        return Strategy(
+            region,
+            seed=self.setting.seed,
+            sampler=self.setting.sampler,
+            initial=initial,
+            known=list(self._known.items()),
+            barred=self._static,
+        )
+
+    # *** trying ***
+
     def _elapsed(self) -> float:
-        return time.monotonic() - self._started
+        """Seconds of searching, in the slice that runs and those before."""
+        return self._seconds + time.monotonic() - self._slice_started
 
     def _is_over(self) -> Status | None:
-        budget, progress = self._budget, self._progress
-        if budget.trials is not None and progress.number >= budget.trials:
+        budget, tally = self.budget, self._tally
+        if budget.trials is not None and tally.number >= budget.trials:
             return "finished"
         if budget.seconds is not None:
             finals_s = min(FINALS_SHARE * budget.seconds, FINALS_S) if self.setting.worker else 0.0
             if self._elapsed() >= budget.seconds - finals_s:
                 return "truncated"
-        if budget.patience is not None and progress.since_best >= budget.patience:
+        if budget.patience is not None and tally.since_best >= budget.patience:
             return "truncated"
         return None
 
-    def _try(self, run_id: int, region: Region, trials: Sequence[Trial]) -> Status:
-        setting = self.setting
-        static = setting.store.static_failures(
-            self.problem.kernel,
-            setting.arch,
-            self._builder.template_sha256,
-            setting.compiler.label,
-        )
-        known = {trial.config: self._time(trial) for trial in trials}
-        starts = self._starts()
-        favourites = prior.ranked(
-            region,
-            setting.device,
-            np.random.default_rng([setting.seed, len(trials)]),
-            count=PRIOR_STARTS if setting.worker else setting.effort.predictions,
-            starts=starts,
-            exclude={*known, *static},
-        )
-        if setting.worker is None:
-            return self._predict(run_id, favourites)
-        self._measured = {
-            (trial.cubin_sha256, self._builder.plan(trial.config)): trial.measurement
-            for trial in trials
-            if trial.cubin_sha256 and trial.measurement.is_ok
-        }
-        strategy = Strategy(
-            region,
-            seed=setting.seed,
-            sampler=setting.sampler,
-            initial=[*starts, *favourites],
-            known=list(known.items()),
-            barred=list(static),
-        )
-        return self._measure(run_id, strategy)
-
-    def _starts(self) -> list[Config]:
-        """The family's presets, and the best configs of other shapes on this architecture."""
-        setting = self.setting
-        starts = setting.space.start_configs(self.problem, setting.arch)
-        for row in setting.store.bests(kernel=self.problem.kernel, arch=setting.arch, limit=50):
-            try:
-                config = setting.space.config(Config.from_json(str(row["config_json"])))
-            except InfeasibleError:  # of an older space
-                continue
-            fitted = setting.space.fitted(config, self.problem, setting.arch)
-            if fitted is not None:
-                starts.append(fitted)
-        return list(dict.fromkeys(starts))
-
-    def _measure(self, run_id: int, strategy: Strategy) -> Status:
-        """Keeps the compilers ahead of the device, and tells the strategy what each point gave."""
-        running: dict[Compiling, Variant] = {}
+    def _try(self, asking: Asking, ends_at: float | None, grace_s: float) -> Status | None:
+        """Points are chosen, compiled and measured at the same time; each is told as it is done."""
+        worker = self.setting.worker
+        lane: Lane = PredictingLane() if worker is None else MeasuringLane(worker)
+        attempts: list[_Attempt] = []
+        before, started = self._tally.number, time.monotonic()
+        has_more = True
         try:
-            while True:
-                while len(running) < self._room() and (config := strategy.ask()) is not None:
-                    variant = self._builder.render(config)
-                    running[self._builder.submit(variant)] = variant
-                if not running:
-                    return "finished"
-                done, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                # In the order of asking, not the set's, so that a seed means the same search twice.
-                for compiled in [each for each in running if each in done]:
-                    variant = running.pop(compiled)
-                    measurement = self._measure_one(variant, compiled.result())
-                    self._record(run_id, variant, compiled.result(), measurement)
-                    time_ns = measurement.median_ns if measurement.is_ok else None
-                    strategy.tell(variant.config, time_ns)
-                    if over := self._is_over():
+            with lane:
+                while True:
+                    for attempt in attempts:
+                        if attempt.judged is None and attempt.compiling.done():
+                            self._judge(attempt, lane)
+                    over = self._is_over()
+                    if over or (ends_at is not None and time.monotonic() >= ends_at):
+                        lane.settle(grace_s)
+                        self._take_all(attempts, asking)
                         return over
-                if over := self._is_over():
-                    return over
+                    # Asked before told, so that a seed means the same search twice as long as the
+                    # binaries come in the order of asking.
+                    if has_more and len(attempts) < self._room():
+                        if (config := asking.ask()) is None:
+                            has_more = False
+                        else:
+                            variant = self._builder.render(config)
+                            attempts.append(_Attempt(variant, self._builder.submit(variant)))
+                    elif not self._take(attempts, asking):
+                        if not attempts:
+                            return "finished"
+                        waiting: list[Future[Any]] = [attempt.awaited for attempt in attempts]
+                        wait(waiting, timeout=POLL_S, return_when=FIRST_COMPLETED)
         finally:
-            for compiled in running:
-                compiled.cancel()
+            for attempt in attempts:
+                attempt.compiling.cancel()
+            # What was dropped may be tried again in the next slice.
+            self._measured = {
+                identity: future
+                for identity, future in self._measured.items()
+                if future.done() and not future.cancelled() and future.exception() is None
+            }
+            self._pace.add((started, time.monotonic()), lane.spans, self._tally.number - before)
 
     def _room(self) -> int:
-        """How many candidates may be on their way: no more than the budget still wants."""
-        trials = self._budget.trials
+        """How many points may be on their way: no more than the budget still wants."""
+        trials = self.budget.trials
         if trials is None:
             return self.setting.ahead
-        return min(self.setting.ahead, trials - self._progress.number)
+        return min(self.setting.ahead, trials - self._tally.number)
 
-    def _measure_one(self, variant: Variant, result: Binary | Failure) -> Measurement:
-        setting = self.setting
-        assert setting.worker is not None
-        refused = self._builder.refused(variant, result, Stage.search)
+    def _judge(self, attempt: _Attempt, lane: Lane) -> None:
+        """Sends what has compiled to the device, unless it cannot run or was there before."""
+        setting, variant = self.setting, attempt.variant
+        result = attempt.compiling.result()
+        stage = Stage.predict if setting.worker is None else Stage.search
+        refused = self._builder.refused(variant, result, stage)
         if refused is not None:
-            return refused
+            attempt.judged = done(refused)
+            return
         assert isinstance(result, Binary)
+        setting.patience.saw(result.compile_seconds)
         identity = (result.sha256, variant.plan)
-        if identity in self._measured:
-            return replace(self._measured[identity], message="same binary as an earlier trial")
-        measurement = setting.worker.measure(
+        known = self._measured.get(identity)
+        # Only what worked is worth as much the second time.
+        if known is not None and not (known.done() and not known.result().is_ok):
+            attempt.judged, attempt.is_twin = known, True
+            return
+        attempt.judged = lane.submit(
             Job(
                 problem=self.problem,
                 plan=variant.plan,
                 cubin=result.cubin,
-                best_ns=self._progress.best_ns,
+                best_ns=self._tally.best_ns,
                 cold=setting.cold,
             )
         )
-        if measurement.is_ok:
-            self._measured[identity] = measurement
-        return measurement
+        if setting.worker is not None:
+            self._measured[identity] = attempt.judged
 
-    def _predict(self, run_id: int, configs: Sequence[Config]) -> Status:
-        """Compiles the model's favourites, and asks it again with their real registers."""
-        for variant, result in self._builder.compile_all(configs, stop=self._is_over):
-            measurement = self._builder.refused(variant, result, Stage.predict) or Measurement(
-                outcome=Outcome.ok, stage=Stage.predict, cold_l2=self.setting.cold
-            )
-            self._record(run_id, variant, result, measurement)
-            if over := self._is_over():
-                return over
-        return self._is_over() or "finished"
+    def _take(self, attempts: list[_Attempt], asking: Asking) -> bool:
+        """Records and tells the first that is done, if one is."""
+        for place, attempt in enumerate(attempts):
+            judged = attempt.judged
+            if judged is not None and judged.done() and not judged.cancelled():
+                del attempts[place]
+                measurement = judged.result()
+                if attempt.is_twin:
+                    measurement = replace(measurement, message="same binary as an earlier trial")
+                time_ns = self._record(attempt.variant, attempt.compiling.result(), measurement)
+                asking.tell(attempt.variant.config, time_ns)
+                return True
+        return False
+
+    def _take_all(self, attempts: list[_Attempt], asking: Asking) -> None:
+        while self._take(attempts, asking):
+            pass
 
     def _record(
-        self, run_id: int, variant: Variant, result: Binary | Failure, measurement: Measurement
-    ) -> None:
+        self, variant: Variant, result: Binary | Failure, measurement: Measurement
+    ) -> float | None:
+        """Stores a trial; returns its time, measured or predicted."""
+        assert self.run_id is not None
         predicted_ns = None
         if measurement.is_ok and isinstance(result, Binary):
             prediction = predict.candidate(
                 self.problem, variant.config, self.setting.device, result.registers
             )
             predicted_ns = prediction.time_ns if prediction else None
-        self.setting.store.record(
-            run_id, self._builder.row(variant, result), measurement, predicted_ns=predicted_ns
-        )
+        row = self._builder.row(variant, result)
+        self.setting.store.record(self.run_id, row, measurement, predicted_ns=predicted_ns)
         time_ns = measurement.median_ns if self.setting.worker else predicted_ns
-        self._progress.add(variant.config, measurement, time_ns)
+        self._known[variant.config] = time_ns
+        self._tally.add(variant.config, measurement, time_ns)
         self.setting.listener(
             Tried(
                 problem=self.problem,
-                number=self._progress.number,
-                total=self._budget.trials,
+                number=self._tally.number,
+                total=self.budget.trials,
                 config=variant.config,
                 measurement=measurement,
                 predicted_ns=predicted_ns,
-                best_ns=self._progress.best_ns,
+                best_ns=self._tally.best_ns,
                 elapsed_s=self._elapsed(),
             )
         )
+        return time_ns
 
     # *** concluding ***
 
-    def _conclude(self, run_id: int, status: Status) -> Report:
-        progress = self._progress
-        if progress.best is None:
-            return self.failed(f"none of {progress.number} configs gave a usable kernel")
+    def _decide(self, status: Status) -> Report:
+        tally, worker = self._tally, self.setting.worker
+        if tally.best is None:
+            return self.failed(f"none of {tally.number} configs gave a usable kernel")
         report = self._report(status)
-        if self.setting.worker is None:
-            return replace(report, best=progress.best, best_ns=progress.best_ns)
-        verdict = finals.hold(run_id, self._builder, self.setting.worker)
+        if worker is None:
+            return replace(report, best=tally.best, best_ns=tally.best_ns)
+        assert self.run_id is not None
+        verdict = finals.hold(self.run_id, self._builder, worker)
         if verdict.best is None:
             return self.failed("no finalist passed the confirm round")
         return replace(
             report,
             best=verdict.best,
             best_ns=verdict.best_ns,
+            interval_ns=verdict.interval_ns,
             vendor_ns=verdict.vendor_ns,
             ties=verdict.ties,
             message=verdict.message,
-            seconds=self._elapsed(),
         )
 
     def _report(self, status: Status) -> Report:
@@ -340,11 +446,11 @@ class Session:
             device=self.setting.device,
             evidence=self.setting.evidence,
             status=status,
-            counts=dict(self._progress.counts),
-            messages={
-                outcome: messages.most_common(1)[0][0]
-                for outcome, messages in self._progress.messages.items()
-            },
-            seconds=self._elapsed(),
-            notes=self._progress.notes(),
+            run_id=self.run_id,
+            counts=dict(self._tally.counts),
+            messages=self._tally.commonest(),
+            seconds=self._seconds,
+            busy_share=self._pace.busy_share,
+            trials_per_s=self._pace.trials_per_s,
+            notes=self._tally.notes(),
         )

@@ -9,6 +9,7 @@ from autotune.compile import Compiler, Pool
 from autotune.measure import Worker
 from autotune.search.budget import Effort
 from autotune.search.events import Listener
+from autotune.search.patience import Patience
 from autotune.space import Space
 from autotune.store import Store
 from autotune.types import Device, Evidence
@@ -20,7 +21,10 @@ class Setting:
 
     Attributes:
         worker: None where nothing can be timed.
-        ahead: Candidates that are compiled ahead of the device.
+        ahead: Candidates that may be on their way, from choosing to timing.
+        seeded: Whether searches begin with what is known of other shapes and devices and what the
+            model likes, beside the presets.
+        patience: How long a compile may take.
         git_sha: Commit of the checkout that runs; empty for an installed package.
     """
 
@@ -36,6 +40,8 @@ class Setting:
     sampler: str
     cold: bool
     ahead: int
+    seeded: bool
+    patience: Patience
     argv: Sequence[str]
     git_sha: str
     listener: Listener

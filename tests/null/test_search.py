@@ -276,35 +276,12 @@ def test_compilers_that_hang_do_not_stretch_a_time_budget(
     assert (report.status, report.message) == ("failed", "none of 0 configs gave a usable kernel")
 
 
-def test_time_for_all_problems_is_shared_out(
-    pool: FakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch, "LEAST_SHARE_S", 2.0)
-    other = Sgemm.parse("32x32x16", align_c=4)  # another problem that the same fake kernels solve
-    late = Sgemm.parse("32x32x16", align_a=4)
-    events: list[object] = []
-    started = time.monotonic()
-    reports = search(
-        [PROBLEM, other, late], arch=75, total_seconds=5, store=tmp_path / "r.db", door=FakeDoor,
-        listener=events.append,
-    )  # fmt: skip
-    assert time.monotonic() - started < 12
-    budgets = [event.budget for event in events if isinstance(event, Started)]
-    assert budgets[0].trials is None, "the time stands in place of the effort's trials"
-    assert all(budget.seconds is not None and budget.seconds <= 5 for budget in budgets)
-    assert reports[0].status == "truncated" and reports[0].best is not None
-    # Two seconds are the least that is of use, so that five do not serve three.
-    assert reports[2].status == "failed"
-    assert "less than 2 s of the time for all were left" in reports[2].message
-    with pytest.raises(UsageError, match="give only one of the two"):
-        search([PROBLEM], arch=75, budget=Budget(seconds=1), total_seconds=1)
-
-
 def test_patience_ends_a_search(pool: FakePool, tmp_path: Path) -> None:
     pool.make = lambda problem, source: binary(problem, 30_000)
     (report,) = search([PROBLEM], arch=75, budget=Budget(patience=5), store=tmp_path / "r.db",
                        door=FakeDoor)  # fmt: skip
-    assert report.status == "truncated" and sum(report.counts.values()) == 6
+    # What was on the device meanwhile is kept as well.
+    assert report.status == "truncated" and 6 <= sum(report.counts.values()) < 20
 
 
 def test_an_interrupt_keeps_everything_and_the_same_call_goes_on(

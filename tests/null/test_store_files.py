@@ -523,7 +523,7 @@ def test_a_newer_schema_is_refused_and_left_alone(path: Path, read_only: bool) -
     tune(path, cube(64), {1: 1e6})
     set_version(path, "0042")
     before = digest(path)
-    with pytest.raises(SchemaError, match=r"schema 0042, newer than 0001.*pip install --upgrade"):
+    with pytest.raises(SchemaError, match=r"schema 0042, newer than 0002.*pip install --upgrade"):
         Store.open(path, read_only=read_only)
     with pytest.raises(SchemaError, match="newer"):
         upgrade(path)
@@ -535,7 +535,7 @@ SECOND = '''
 """A later schema."""
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision = "0002", "0001"
+revision, down_revision = "0003", "0002"
 def upgrade():
     with op.batch_alter_table("variant", recreate="always") as batch:
         batch.add_column(sa.Column("note", sa.Text(), nullable=True))
@@ -548,14 +548,14 @@ def later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "later"
     shutil.copytree(assets.folder("db") / "migrations", folder / "migrations")
     # Views stand in the way of SQLite's copying; a real migration drops and makes them likewise.
-    (folder / "migrations" / "versions" / "0002_note.py").write_text(
+    (folder / "migrations" / "versions" / "0003_note.py").write_text(
         SECOND.replace(
             "def upgrade():\n",
             "def upgrade():\n    op.execute('PRAGMA legacy_alter_table = ON')\n",
         )
     )
     monkeypatch.setattr(database.assets, "folder", lambda name: folder)
-    monkeypatch.setattr(storefile, "VERSION", "0002")
+    monkeypatch.setattr(storefile, "VERSION", "0003")
 
 
 def test_upgrade_keeps_a_backup(
@@ -567,13 +567,13 @@ def test_upgrade_keeps_a_backup(
     before = digest(path)
     for read_only in (True, False):
         with pytest.raises(
-            SchemaError, match=r"schema 0001, older than 0002.*`autotune db upgrade`"
+            SchemaError, match=r"schema 0002, older than 0003.*`autotune db upgrade`"
         ):
             Store.open(path, read_only=read_only)
     assert digest(path) == before
     backup = upgrade(path)
     assert backup is not None and backup.parent == path.parent
-    assert backup.name.startswith("results.db.schema-0001.")
+    assert backup.name.startswith("results.db.schema-0002.")
     assert upgrade(path) is None
     assert count(path) == 2
     connection = sqlite3.connect(path)
@@ -591,7 +591,7 @@ def test_an_upgrade_that_fails_changes_nothing(
     path = tmp_path / "store" / "results.db"
     tune(path, cube(64), {1: 1e6})
     request.getfixturevalue("later")
-    script = tmp_path / "later" / "migrations" / "versions" / "0002_note.py"
+    script = tmp_path / "later" / "migrations" / "versions" / "0003_note.py"
     script.write_text(script.read_text() + "    op.execute('SELECT no_such_thing')\n")
     with pytest.raises(StoreError, match="no_such_thing"):
         upgrade(path)
@@ -599,7 +599,7 @@ def test_an_upgrade_that_fails_changes_nothing(
     columns = [row[1] for row in connection.execute("PRAGMA table_info(variant)")]
     connection.close()
     assert "note" not in columns
-    assert describe(path)["schema_version"] == "0001"
+    assert describe(path)["schema_version"] == "0002"
 
 
 # *** export and description ***
@@ -625,7 +625,7 @@ def test_describe(path: Path) -> None:
     tune(path, cube(64), {1: 1e6, 2: 2e6})
     found = describe(path)
     assert found["location"] == str(path)
-    assert found["schema_version"] == found["package_schema_version"] == "0001"
+    assert found["schema_version"] == found["package_schema_version"] == "0002"
     assert found["size_bytes"] == path.stat().st_size
     assert found["integrity"] == "ok"
     assert found["rows"] == {
