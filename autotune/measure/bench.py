@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from autotune import verify
 from autotune.device import Monitor
 from autotune.errors import (
     DeviceError,
@@ -62,6 +63,8 @@ _RESOLUTION_SHARE = 0.05
 _ROUND_SAMPLES = 3
 _ROUND_NS = 2e7
 _CONFIRM_WARM_UP_MS = 300.0
+_ARENAS_SHARE = 0.4
+"""Of the device's memory: what problems keep between their turns."""
 
 Tell = Callable[[str, int], None]
 """Told which step of which job begins, so that the parent can set its clock."""
@@ -100,7 +103,7 @@ class Candidate:
 
 
 class Bench:
-    """Measures candidates in this process's context, one problem's memory at a time.
+    """Measures candidates in this process's context, on memory that each problem keeps.
 
     Errors that break the context leave its methods as `DriverError`; see `is_sticky`.
     """
@@ -113,7 +116,9 @@ class Bench:
         self._probe = Probe(context, probe)
         self._monitor = Monitor(context.device)
         self._timer = Timer(context, self._probe, self._monitor)
-        self._arena: Arena | None = None
+        # The one that was used last is the last.
+        self._arenas: dict[Problem, Arena] = {}
+        self._last: Problem | None = None
 
     def measure(self, job: AnyJob) -> Measurement:
         """One candidate by itself.
@@ -191,18 +196,34 @@ class Bench:
                 return Power(message=self._failure(job, error).message)
 
     def close(self) -> None:
-        """Frees the problem's memory."""
-        if self._arena is not None:
-            self._arena.close()
-            self._arena = None
+        """Frees the problems' memory."""
+        while self._arenas:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        self._arenas.pop(next(iter(self._arenas))).close()
 
     def _prepare(self, problem: Problem) -> Arena:
-        """Data, reference and memory of a problem: kept until another one is asked for."""
+        """Data, reference and memory of a problem: kept, since making them takes seconds and a
+        batch comes back to its problems, as long as there is room."""
         self._tell("prepare", 0)
-        if self._arena is None or self._arena.problem != problem:
-            self.close()
-            self._arena = Arena(self._context, self._probe, problem, self._seed)
-        return self._arena
+        arena = self._arenas.pop(problem, None)
+        if arena is None:
+            while self._arenas and not self._has_room(problem):
+                self._drop_oldest()
+            arena = Arena(self._context, self._probe, problem, self._seed)
+        elif self._last != problem and arena.input_fault():
+            # A kernel of another problem wrote far beyond what is its own.
+            arena.restore()
+        self._last = problem
+        self._arenas[problem] = arena
+        return arena
+
+    def _has_room(self, problem: Problem) -> bool:
+        free_bytes, total_bytes = self._context.memory()
+        needed = verify.needed_bytes(problem)
+        kept = sum(map(verify.needed_bytes, self._arenas))
+        return needed <= free_bytes and kept + needed <= _ARENAS_SHARE * total_bytes
 
     def _load(self, job: AnyJob, number: int, arena: Arena, stack: ExitStack) -> Candidate:
         self._tell("load", number)
@@ -371,8 +392,9 @@ class Bench:
         if isinstance(error, Rejected):
             outcome = error.outcome
             # What a wrong kernel wrote elsewhere must not fail the next one.
-            if self._arena is not None and self._arena.input_fault():
-                self._arena.restore()
+            for arena in self._arenas.values():
+                if arena.input_fault():
+                    arena.restore()
         elif isinstance(error, MissingExtraError):
             outcome = Outcome.infeasible
         return failure(job, outcome, str(error), self._door)
@@ -421,7 +443,7 @@ def shortages(kernel: Kernel, launch: Launch, device: Device) -> str:
 
 def now() -> str:
     """ISO 8601, UTC, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def launches_a_round(time_ns: float) -> int:

@@ -39,7 +39,7 @@ def test_a_right_kernel(worker: Worker, live: Device, problem: Sgemm) -> None:
     assert measured.checks.startswith("exact, guards, inputs, fp64 of ")
     assert measured.checks.endswith("exact x8 after timing, seed 0")
     assert measured.max_error is not None and 0 < measured.max_error < 1
-    assert measured.samples >= 7
+    assert measured.samples >= 5
     assert measured.min_ns is not None and measured.median_ns is not None
     assert 1000 < measured.min_ns <= measured.median_ns < 1e8
 
