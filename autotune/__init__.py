@@ -18,11 +18,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autotune.api import compare_runs as compare_runs
+    from autotune.api import plan as plan
     from autotune.api import results as results
     from autotune.api import search as search
+    from autotune.api import verify_best as verify_best
+    from autotune.drift import Drift as Drift
     from autotune.errors import AutotuneError as AutotuneError
     from autotune.lookup import Answer as Answer
     from autotune.lookup import lookup as lookup
+    from autotune.search import Outlook as Outlook
     from autotune.search import Report as Report
     from autotune.store import Store as Store
     from autotune.types import Config as Config
@@ -37,15 +42,20 @@ _HOMES = {
     "AutotuneError": "errors",
     "Config": "types",
     "Device": "types",
+    "Drift": "drift",
     "Evidence": "types",
     "Match": "types",
     "Outcome": "types",
+    "Outlook": "search",
     "Problem": "types",
     "Report": "search",
     "Store": "store",
+    "compare_runs": "api",
     "lookup": "lookup",
+    "plan": "api",
     "results": "api",
     "search": "api",
+    "verify_best": "api",
 }
 """Public name to the module that defines it."""
 

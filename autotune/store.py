@@ -408,8 +408,18 @@ class Store:
         """Rows of the view `speedup_vs_vendor`; arguments as for `results`."""
         return self._rows(views.speedup_vs_vendor, **filters)
 
+    def runs(self, **filters: Any) -> list[Row]:
+        """A row for each run, with its budget, its starts and what came of it; arguments as for
+        `results`."""
+        return self._rows(views.runs, **filters)
+
     def _rows(
-        self, view: sa.Table, *, sort: str | None = None, limit: int | None = None, **filters: Any
+        self,
+        view: sa.FromClause,
+        *,
+        sort: str | None = None,
+        limit: int | None = None,
+        **filters: Any,
     ) -> list[Row]:
         statement = select(view).limit(limit)
         for name, value in filters.items():
@@ -456,10 +466,10 @@ class Store:
             yield connection
 
 
-def _column(view: sa.Table, name: str) -> sa.Column[Any]:
+def _column(view: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
     if name not in view.c:
         raise UsageError(
-            f"{view.name} has no column {name!r}; possible are {', '.join(view.c.keys())}"
+            f"{view.description} has no column {name!r}; possible are {', '.join(view.c.keys())}"
         )
     return view.c[name]
 

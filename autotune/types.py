@@ -227,6 +227,15 @@ class Problem(ABC):
             ShapeError: the text is not a shape, or a size is out of range.
         """
 
+    @classmethod
+    @abstractmethod
+    def from_key(cls, key: str) -> Problem:
+        """The problem whose `key` is that text.
+
+        Raises:
+            ShapeError: no problem of the family has it.
+        """
+
     @abstractmethod
     def reference(
         self, inputs: Mapping[str, np.ndarray], scalars: Mapping[str, float]

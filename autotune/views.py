@@ -7,7 +7,7 @@ no other program can write a best that was not confirmed.
 
 from __future__ import annotations
 
-from sqlalchemy import DDL, ColumnElement, SQLColumnExpression, event, func, select
+from sqlalchemy import DDL, ColumnElement, SQLColumnExpression, case, event, func, select
 from sqlalchemy.orm import aliased
 from sqlalchemy.schema import CreateView
 
@@ -238,6 +238,46 @@ confirmed = CreateView(
     metadata=Base.metadata,
 ).table
 """The measurements that may be best: the one place where that is decided."""
+
+_OWN = (Variant.provider == GENERATED) & (Measurement.stage != "confirm")
+_TIMED = _OWN & (Measurement.outcome == "ok") & (Measurement.truncated == 0)
+
+runs = (
+    select(
+        Run.id,
+        *_PROBLEM,
+        *_DEVICE,
+        Run.status,
+        Run.started_at,
+        Run.finished_at,
+        Run.sampler,
+        Run.seed,
+        Run.budget,
+        Run.starts,
+        func.count(case((_OWN, Measurement.id))).label("trials"),
+        func.count(case((_TIMED, Measurement.id))).label("ok"),
+        func.min(
+            case((_TIMED, func.coalesce(Measurement.median_ns, Measurement.predicted_ns)))
+        ).label("best_ns"),
+        func.max(Measurement.measured_at).label("last_at"),
+        Environment.driver,
+        Environment.compiler,
+        Environment.autotune_version,
+        Run.argv,
+        Run.host,
+    )
+    .select_from(
+        Run.__table__.join(Problem.__table__, Run.problem_id == Problem.id)
+        .join(Device.__table__, Run.device_id == Device.id)
+        .join(Environment.__table__, Run.environment_id == Environment.id)
+        .outerjoin(Measurement.__table__, Measurement.run_id == Run.id)
+        .outerjoin(Variant.__table__, Measurement.variant_id == Variant.id)
+    )
+    .group_by(Run.id, Problem.id, Device.id, Environment.id)
+    .subquery("runs")
+)
+"""Every run with the number of its trials, those with a whole time, and the fastest of these. Asked
+like a view, but no part of the schema."""
 
 VIEWS = (results, failures, best_config, speedup_vs_vendor, confirmed)
 

@@ -19,6 +19,7 @@ from autotune.cli.render import render
 from autotune.cli.results import results
 from autotune.cli.search import search
 from autotune.cli.spaces import spaces
+from autotune.cli.verify import verify
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -51,5 +52,17 @@ def main(ctx: click.Context) -> None:
     app.set_up(ctx)
 
 
-for _command in (search, lookup, results, devices, spaces, render, explain, emulate, bench, db):
+for _command in (
+    search,
+    lookup,
+    results,
+    verify,
+    devices,
+    spaces,
+    render,
+    explain,
+    emulate,
+    bench,
+    db,
+):
     main.add_command(_command)

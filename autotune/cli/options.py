@@ -18,6 +18,8 @@ from autotune.types import Problem
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 NATIVE = "native"
+COMPILERS = ("nvrtc", "nvcc")
+DOORS = ("pycuda", "cuda-bindings")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -147,4 +149,14 @@ warm_option = click.option(
     "--warm",
     is_flag=True,
     help="Time with what the last run left in the L2 cache, not with an empty one.",
+)
+door_option = click.option(
+    "--door",
+    type=click.Choice(DOORS),
+    help="Binding to the driver.  [default: AUTOTUNE_DOOR, else pycuda where it imports]",
+)
+compiler_option = click.option(
+    "--compiler",
+    type=click.Choice(COMPILERS),
+    help="Compiler.  [default: AUTOTUNE_COMPILER, else nvrtc]",
 )

@@ -1,4 +1,4 @@
-"""What a running search says on stderr: a live bar for people, a line now and then for logs."""
+"""What a running search says on stderr: a live table for people, a line now and then for logs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from autotune import space
 from autotune.cli import app
+from autotune.cli.livetable import LiveTable
 from autotune.report import text
 from autotune.search import (
     Budget,
@@ -15,14 +16,16 @@ from autotune.search import (
     Event,
     Finished,
     Planned,
+    Report,
     Started,
     Tried,
     Waiting,
+    remaining,
 )
 from autotune.types import Device, Evidence
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.live import Live
 
 LINE_TRIALS = 20
 """Trials from one line to the next where nobody watches."""
@@ -41,6 +44,7 @@ class Listener:
         self.plan: Planned | None = None
         self._verbosity = verbosity
         self._live = _live() if interactive and verbosity >= 0 else None
+        self._table = LiveTable()
         self._budget: Budget | None = None
         self._last_line_s = time.monotonic()
 
@@ -60,6 +64,7 @@ class Listener:
 
     def __call__(self, event: Event) -> None:
         """Takes an event of the search."""
+        self._table.take(event)
         match event:
             case Planned():
                 self.plan = event
@@ -69,13 +74,13 @@ class Listener:
             case Started():
                 self._budget = event.budget
                 self._say(self._started(event))
-                self._start_bar(event)
             case Tried():
                 self._tried(event)
             case Confirming():
                 self._say(f"{event.problem.shape}: timing {event.candidates} finalists in turns")
             case Finished():
-                self._end_bar()
+                self._say(self._finished(event.report))
+        self._refresh()
 
     def _say(self, line: str) -> None:
         if self._verbosity >= 0:
@@ -104,10 +109,8 @@ class Listener:
             message = text.first_line(measurement.message)
             words = text.config(event.config, space.load(event.problem.kernel))
             self._say(f"trial {event.number}: {measurement.outcome}: {message} ({words})")
-        if self._live is not None:
-            self._move_bar(self._live, event)
-        elif event.number % LINE_TRIALS == 0 or (
-            time.monotonic() - self._last_line_s >= LINE_SECONDS
+        if self._live is None and (
+            event.number % LINE_TRIALS == 0 or time.monotonic() - self._last_line_s >= LINE_SECONDS
         ):
             self._last_line_s = time.monotonic()
             of = f" of {event.total}" if event.total else ""
@@ -115,6 +118,19 @@ class Listener:
                 f"{event.problem.shape}: trial {event.number}{of}, {self._best(event)}, "
                 f"{text.duration(event.elapsed_s)}{self._left(event)}"
             )
+
+    def _finished(self, report: Report) -> str:
+        """What came of a problem, in a line."""
+        if report.best is None:
+            return f"{report.problem.key}: {report.status}: {text.first_line(report.message)}"
+        kind = "predicted " if report.evidence is Evidence.predicted else ""
+        line = (
+            f"{report.problem.key}: {report.status}, best {kind}{text.number(report.tflops, 2)} "
+            "TFLOP/s"
+        )
+        if report.vendor_share is not None:
+            line += f", {100 * report.vendor_share:.1f} % of vendor"
+        return f"{line}, {text.duration(report.seconds)}"
 
     def _best(self, event: Tried) -> str:
         """The best so far: rate and share of the device's peak."""
@@ -138,52 +154,14 @@ class Listener:
         seconds = remaining(event, self._budget)
         return "" if seconds is None else f", {text.duration(seconds)} left at most"
 
-    # *** the bar ***
+    # *** the table ***
 
-    def _start_bar(self, event: Started) -> None:
+    def _refresh(self) -> None:
         if self._live is not None:
-            self._live.add_task(event.problem.shape, total=None, best="", left="")
-
-    def _move_bar(self, live: Progress, event: Tried) -> None:
-        if not live.task_ids:
-            return
-        done, total = float(event.number), float(event.total) if event.total else None
-        seconds = self._budget.seconds if self._budget else None
-        if seconds and (total is None or event.elapsed_s / seconds > done / total):
-            done, total = event.elapsed_s, seconds
-        live.update(
-            live.task_ids[-1],
-            completed=done,
-            total=total,
-            description=f"{event.problem.shape} trial {event.number}",
-            best=self._best(event),
-            left=self._left(event).removeprefix(", "),
-        )
-
-    def _end_bar(self) -> None:
-        if self._live is not None:
-            for task in self._live.task_ids:
-                self._live.remove_task(task)
+            self._live.update(self._table.render())
 
 
-def remaining(event: Tried, budget: Budget | None) -> float | None:
-    """Seconds until a budget is used up at the pace so far; None without one."""
-    ends = []
-    if event.total and event.number:
-        ends.append(event.elapsed_s / event.number * (event.total - event.number))
-    if budget is not None and budget.seconds is not None:
-        ends.append(budget.seconds - event.elapsed_s)
-    return max(0.0, min(ends)) if ends else None
+def _live() -> Live:
+    from rich.live import Live
 
-
-def _live() -> Progress:
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[best]}"),
-        TextColumn("{task.fields[left]}"),
-        console=app.stderr(),
-        transient=True,
-    )
+    return Live(console=app.stderr(), transient=True, refresh_per_second=4)

@@ -26,6 +26,7 @@ def results() -> None:
       autotune results best --arch 75
       autotune results list --shape 2048x2048x2048 --limit 10
       autotune results failures --csv
+      autotune results compare 11 12
     """
 
 
@@ -73,16 +74,53 @@ def _outcome_option(outcomes: list[str]) -> Callable[[Any], Any]:
 
 @results.command("list")
 @_outcome_option(list(Outcome))
+@click.option("--stale/--fresh", "stale", default=None,
+              help="Only rows made by another template, space, compiler or driver than those here, "
+              "or only the others.")  # fmt: skip
 @_question_options("median_ns")
-def list_(outcome: str | None, filters: dict[str, Any], **rest: Any) -> None:
-    """Every trial: config, outcome, times, clocks, versions.
+def list_(outcome: str | None, stale: bool | None, filters: dict[str, Any], **rest: Any) -> None:
+    """Every trial: config, outcome, times, clocks, versions; `stale` says what has changed since.
 
     \b
     Example:
       autotune results list --arch 75 --shape 2048x2048x2048 --outcome ok --limit 10
       autotune results list --sort=-measured_at --json
     """
-    _answer("results", {**filters, "outcome": outcome}, "trials", **rest)
+    _answer("results", {**filters, "outcome": outcome, "stale": stale}, "trials", **rest)
+
+
+@results.command()
+@_question_options("-id")
+def runs(filters: dict[str, Any], **rest: Any) -> None:
+    """Every search of a shape: when, with what budget, seed and starts, and what came of it.
+
+    \b
+    Example:
+      autotune results runs --shape 2048x2048x2048
+    """
+    _answer("runs", filters, "runs", **rest)
+
+
+@results.command()
+@click.argument("run_ids", metavar="RUN...", type=int, nargs=-1, required=True)
+@app.db_option
+@app.output_options()
+@app.log_options
+def compare(run_ids: tuple[int, ...], db: str | None, output: str | None) -> None:
+    """Two or more runs of one shape: trials and seconds until each came near the best.
+
+    Near is within 5 % and within 1 % of the best time of all these runs. So a run with --no-seed
+    beside one without shows what beginning with known configs saved.
+
+    \b
+    Example:
+      autotune results runs --shape 2048x2048x2048
+      autotune results compare 11 12
+    """
+    from autotune.report import results as report
+
+    rows = api.compare_runs(run_ids, store=db)
+    app.emit(rows, output, lambda: report.compared(rows))
 
 
 @results.command()
@@ -122,7 +160,6 @@ def _answer(
     db: str | None,
     output: str | None,
 ) -> None:
-    from autotune import views
     from autotune.report import results as report
 
     if limit is None and output is None:
@@ -133,9 +170,8 @@ def _answer(
     more = limit and len(rows) > limit
     shown = rows[:limit] if more else rows
     if shown or output is not None:
-        columns = {"results": views.results, "best": views.best_config, "failures": views.failures}
         make = getattr(report, table)
-        app.emit(shown, output, lambda: make(shown), columns=columns[view].c.keys())
+        app.emit(shown, output, lambda: make(shown), columns=api.columns(view))
     if not shown:
         raise NotFoundError("nothing in the results store answers that")
     if more and output is None:

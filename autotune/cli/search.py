@@ -13,12 +13,10 @@ from autotune.cli import app, options, shapes
 from autotune.types import Evidence
 
 if TYPE_CHECKING:
-    from autotune.search import Report
+    from autotune.search import Outlook, Report
     from autotune.space import Space
 
 EFFORTS = ("quick", "normal", "thorough")
-COMPILERS = ("nvrtc", "nvcc")
-DOORS = ("pycuda", "cuda-bindings")
 SAMPLERS = ("auto", "gp", "tpe", "local", "random")
 
 
@@ -45,7 +43,28 @@ SAMPLERS = ("auto", "gp", "tpe", "local", "random")
     "--total-budget",
     type=options.Duration(),
     metavar="TIME",
-    help="Time for all shapes together, shared out among them.",
+    help="Time for all shapes together; it goes where it is expected to gain most.",
+)
+@click.option(
+    "--patience",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="End a shape's search after so many trials in a row that bring nothing better.",
+)
+@click.option(
+    "--no-seed",
+    "seeded",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Begin with the presets alone: without the bests of near shapes and other devices, what "
+    "ships with the package, and what the model likes.",
+)
+@click.option(
+    "--plan",
+    "plan_only",
+    is_flag=True,
+    help="Print what is tuned, near or missing and how long a search would take; do nothing else.",
 )
 @options.seed_option("Of the random choices.")
 @click.option(
@@ -58,16 +77,8 @@ SAMPLERS = ("auto", "gp", "tpe", "local", "random")
 )
 @options.device_option
 @options.warm_option
-@click.option(
-    "--compiler",
-    type=click.Choice(COMPILERS),
-    help="Compiler.  [default: AUTOTUNE_COMPILER, else nvrtc]",
-)
-@click.option(
-    "--door",
-    type=click.Choice(DOORS),
-    help="Binding to the driver.  [default: AUTOTUNE_DOOR, else pycuda where it imports]",
-)
+@options.compiler_option
+@options.door_option
 @click.option("--space", metavar="FILE", help="Another search space of the same kernel family.")
 @click.option(
     "--allow-nondeterministic",
@@ -95,6 +106,9 @@ def search(
     trials: int | None,
     budget: float | None,
     total_budget: float | None,
+    patience: int | None,
+    seeded: bool,
+    plan_only: bool,
     seed: int,
     sampler: str,
     device: str | None,
@@ -111,13 +125,14 @@ def search(
     """Search for the fastest config of each shape, verify it, time it, and store everything.
 
     Without --shape and --shapes: 512, 1024, 2048 and 4096 cubed. The same command goes on where an
-    interrupted one stopped. Where no GPU of the architecture is here, configs are compiled and
-    predicted, and the results say so.
+    interrupted one stopped, and with a larger budget where a finished one did. Where no GPU of the
+    architecture is here, configs are compiled and predicted, and the results say so.
 
     \b
     Example:
       autotune search --shape 2048x2048x2048 --budget 2m
       autotune search --arch 75 --shapes shapes.txt --json
+      autotune search --shapes shapes.txt --total-budget 2h --plan
     """
     from autotune import api
     from autotune import space as spaces
@@ -128,6 +143,25 @@ def search(
     if file is not None:
         wanted += [listed.problem for listed in shapes.read(file, parse)]
     problems = wanted or [parse(shape) for shape in DEFAULT_SHAPES]
+    if plan_only:
+        _print_plan(
+            api.plan(
+                problems,
+                arch=arch,
+                device=device,
+                effort=effort,
+                trials=trials,
+                seconds=budget,
+                patience=patience,
+                total_seconds=total_budget,
+                store=db,
+                compiler=compiler,
+                cold=not warm,
+            ),
+            total_budget,
+            output,
+        )
+        return
     family_space = spaces.load(problems[0].kernel, space) if space else None
     listener = Listener(verbosity=app.verbosity(), interactive=app.is_interactive())
     try:
@@ -139,7 +173,9 @@ def search(
                 effort=effort,
                 trials=trials,
                 seconds=budget,
+                patience=patience,
                 total_seconds=total_budget,
+                seeded=seeded,
                 seed=seed,
                 sampler=sampler,
                 store=db,
@@ -159,6 +195,15 @@ def search(
     ctx.exit(_exit_code(reports))
 
 
+def _print_plan(outlooks: Sequence[Outlook], total_s: float | None, output: str | None) -> None:
+    from autotune.report import plan as report
+
+    rows = [report.row(each) for each in outlooks]
+    app.emit(rows, output, lambda: report.table_of(outlooks), columns=report.COLUMNS)
+    if app.verbosity() >= 0:
+        app.note(report.summary(outlooks, total_s))
+
+
 def _print(reports: Sequence[Report], output: str | None, family_space: Space) -> None:
     from autotune.report import search as report
 
@@ -168,7 +213,7 @@ def _print(reports: Sequence[Report], output: str | None, family_space: Space) -
     if app.verbosity() >= 0:
         app.note("")
         app.show(report.outcomes(reports), err=True)
-        for line in report.reasons(reports):
+        for line in (*report.reasons(reports), *report.paces(reports), *report.notes(reports)):
             app.note(line)
         if any(each.evidence is Evidence.predicted for each in reports):
             app.note(_not_timed(reports))

@@ -44,3 +44,13 @@ def parse(shape: str, kernel: str = DEFAULT, options: Mapping[str, Any] = {}) ->
         return family(kernel).parse(shape, **options)
     except TypeError as error:
         raise UsageError(f"{kernel} has no such option: {error}") from None
+
+
+def from_key(key: str) -> Problem:
+    """The problem whose key is that text.
+
+    Raises:
+        UsageError: no such kernel family.
+        ShapeError: no problem of the family has it.
+    """
+    return family(key.partition("/")[0]).from_key(key)

@@ -22,6 +22,9 @@ UNIT_ROUNDOFF = 2.0**-24
 
 _SIZE = r"(\d{1,99}(?:e\d{1,2})?)"
 _SHAPE = re.compile(f"{_SIZE}x{_SIZE}x{_SIZE}", re.ASCII | re.IGNORECASE)
+_IN_KEYS = frozenset(
+    {"batch", *(f"{field}{name}" for field in ("ld", "stride_", "align_") for name in "abc")}
+)
 LIMIT = 2**31 - 1024
 """Largest size: a kernel's 32-bit row and column numbers may pass it by one tile."""
 
@@ -112,6 +115,24 @@ class Sgemm(Problem):
             raise ShapeError(f"{shape!r} is not a shape; write MxNxK, for example 2048x2048x2048")
         m, n, k = (_size(text) for text in match.groups())
         return cls(m=m, n=n, k=k, **cast(dict[str, Any], options))
+
+    @classmethod
+    def from_key(cls, key: str) -> Sgemm:
+        kernel, _, rest = key.partition("/")
+        shape, _, rest = rest.partition("/")
+        layout, *others = rest.split("/")
+        options: dict[str, Any] = {"layout": layout}
+        for part in others:
+            name, _, number = part.partition("=")
+            if part == "beta":
+                options["beta_zero"] = False
+            elif name in _IN_KEYS and number.isdecimal():
+                options[name] = int(number)
+            else:
+                raise ShapeError(f"{key!r} is not the key of a problem: {part!r} is unknown")
+        if kernel != cls.kernel:
+            raise ShapeError(f"{key!r} is not the key of a problem of {cls.kernel}")
+        return cls.parse(shape, **options)
 
     @property
     def shape(self) -> str:

@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 def trials(rows: Sequence[Row]) -> Table:
     """Rows of the view `results`; the time of a predicted one is the prediction."""
     headings = ["id", "problem", "device", "stage", "outcome", "time", "TFLOP/s", "% of peak",
-                "config"]  # fmt: skip
+                "stale", "config"]  # fmt: skip
     cells = [
         [
             str(row["id"]),
@@ -30,30 +30,32 @@ def trials(rows: Sequence[Row]) -> Table:
             text.time(row["predicted_ns"] if row["stage"] == Stage.predict else row["median_ns"]),
             text.number(row["tflops"], 2),
             text.number(row["percent_of_peak"]),
+            row["stale"].replace(",", ", ") or text.DASH,
             _config(row),
         ]
         for row in rows
     ]
-    left = ["problem", "device", "stage", "outcome", "config"]
+    left = ["problem", "device", "stage", "outcome", "stale", "config"]
     return table(headings, cells, left=left, fold=["config"])
 
 
 def bests(rows: Sequence[Row]) -> Table:
     """Rows of the view `best_config`."""
-    headings = ["problem", "device", "time", "TFLOP/s", "% of peak", "ties", "config"]
+    headings = ["problem", "device", "time", "TFLOP/s", "% of peak", "ties", "stale", "config"]
     cells = [
         [
             row["problem"],
             row["device"],
-            text.time(row["median_ns"]),
+            text.time_within(row["median_ns"], _interval(row)),
             text.number(row["tflops"], 2),
             text.number(row["percent_of_peak"]),
             str(row["ties"]),
+            row["stale"].replace(",", ", ") or text.DASH,
             _config(row),
         ]
         for row in rows
     ]
-    return table(headings, cells, left=["problem", "device", "config"], fold=["config"])
+    return table(headings, cells, left=["problem", "device", "stale", "config"], fold=["config"])
 
 
 def failures(rows: Sequence[Row]) -> Table:
@@ -71,6 +73,61 @@ def failures(rows: Sequence[Row]) -> Table:
         for row in rows
     ]
     return table(headings, cells, left=headings[1:], fold=["message", "config"])
+
+
+def runs(rows: Sequence[Row]) -> Table:
+    """Rows of `Store.runs`."""
+    headings = ["run", "problem", "device", "started", "status", "sampler", "seed", "trials",
+                "best", "budget", "starts"]  # fmt: skip
+    cells = [
+        [
+            str(row["id"]),
+            row["problem"],
+            row["device"],
+            row["started_at"],
+            row["status"],
+            row["sampler"] or text.DASH,
+            text.DASH if row["seed"] is None else str(row["seed"]),
+            str(row["trials"]),
+            text.time(row["best_ns"]),
+            row["budget"] or text.DASH,
+            row["starts"] or text.DASH,
+        ]
+        for row in rows
+    ]
+    left = ["problem", "device", "started", "status", "sampler", "budget", "starts"]
+    return table(headings, cells, left=left, fold=["starts"])
+
+
+def compared(rows: Sequence[Row]) -> Table:
+    """Rows of `autotune.history.compare`."""
+    headings = ["run", "seed", "sampler", "trials", "best", "% of best", "within 5 %", "within 1 %",
+                "starts"]  # fmt: skip
+    cells = [
+        [
+            str(row["run_id"]),
+            text.DASH if row["seed"] is None else str(row["seed"]),
+            row["sampler"] or text.DASH,
+            str(row["trials"]),
+            text.time(row["best_ns"]),
+            text.number(row["percent_of_best"]),
+            _reached(row, "5"),
+            _reached(row, "1"),
+            row["starts"] or text.DASH,
+        ]
+        for row in rows
+    ]
+    return table(headings, cells, left=["sampler", "starts"], fold=["starts"])
+
+
+def _reached(row: Row, percent: str) -> str:
+    trials, seconds = row[f"trials_to_{percent}"], row[f"seconds_to_{percent}"]
+    return text.DASH if trials is None else f"trial {trials}, {text.duration(seconds)}"
+
+
+def _interval(row: Row) -> tuple[float, float] | None:
+    low_ns, high_ns = row["low_ns"], row["high_ns"]
+    return None if low_ns is None or high_ns is None else (low_ns, high_ns)
 
 
 def _config(row: Row) -> str:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "kernel", "shape", "problem", "arch", "device", "status", "evidence", "config_json",
-    "median_ns", "predicted_ns", "tflops", "percent_of_peak", "vendor_ns", "percent_of_vendor",
-    "ties", "tried", *(str(outcome) for outcome in Outcome), "seconds", "message",
+    "median_ns", "low_ns", "high_ns", "predicted_ns", "tflops", "percent_of_peak", "vendor_ns",
+    "percent_of_vendor", "ties", "tried", *(str(outcome) for outcome in Outcome), "seconds",
+    "busy_share", "trials_per_s", "run_id", "message",
 )  # fmt: skip
 """Of `row`, in order."""
 
@@ -36,6 +37,8 @@ def row(report: Report) -> dict[str, Any]:
         "evidence": report.evidence,
         "config_json": report.best.json if report.best else None,
         "median_ns": report.best_ns if measured else None,
+        "low_ns": report.interval_ns[0] if report.interval_ns else None,
+        "high_ns": report.interval_ns[1] if report.interval_ns else None,
         "predicted_ns": None if measured else report.best_ns,
         "tflops": report.tflops,
         "percent_of_peak": _percent(report.peak_share),
@@ -45,20 +48,25 @@ def row(report: Report) -> dict[str, Any]:
         "tried": sum(report.counts.values()),
         **{str(outcome): report.counts.get(outcome, 0) for outcome in Outcome},
         "seconds": round(report.seconds, 3),
+        "busy_share": report.busy_share,
+        "trials_per_s": report.trials_per_s,
+        "run_id": report.run_id,
         "message": report.message,
     }
 
 
 def bests(reports: Sequence[Report], space: Space) -> Table:
     """The best config of each problem."""
-    headings = ["problem", "time", "TFLOP/s", "% of peak", "% of vendor", "evidence", "best config"]
+    headings = ["problem", "time", "TFLOP/s", "% of peak", "% of vendor", "ties", "evidence",
+                "best config"]  # fmt: skip
     rows = [
         [
             report.problem.key,
-            text.time(report.best_ns),
+            text.time_within(report.best_ns, report.interval_ns),
             text.number(report.tflops, 2),
             text.number(_percent(report.peak_share)),
             text.number(_percent(report.vendor_share)),
+            str(len(report.ties)) if report.best else text.DASH,
             str(report.evidence) if report.best else text.DASH,
             text.config(report.best, space) if report.best else report.status,
         ]
@@ -81,6 +89,23 @@ def outcomes(reports: Sequence[Report]) -> Table:
         for report in reports
     ]
     return table(headings, rows, left=["problem"])
+
+
+def paces(reports: Sequence[Report]) -> list[str]:
+    """For each problem that was timed how fast, and how much of the time on the GPU."""
+    lines = []
+    for report in reports:
+        if report.evidence is Evidence.measured and report.trials_per_s is not None:
+            line = f"{report.problem.key}: {report.trials_per_s:.1f} verified variants/s"
+            if report.busy_share is not None:
+                line += f", GPU process busy {100 * report.busy_share:.0f} % after the first 5 s"
+            lines.append(f"{line} (run {report.run_id})")
+    return lines
+
+
+def notes(reports: Sequence[Report]) -> list[str]:
+    """What should make the reader careful."""
+    return [f"{report.problem.key}: {note}" for report in reports for note in report.notes]
 
 
 def reasons(reports: Sequence[Report]) -> list[str]:

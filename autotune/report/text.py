@@ -24,6 +24,14 @@ def time(ns: float | None) -> str:
     return f"{ns:.4g} ns"
 
 
+def time_within(ns: float | None, interval_ns: tuple[float, float] | None) -> str:
+    """A time and how far to either side it may be off: `3.2 ms (-0.1 +0.3 %)`."""
+    if ns is None or interval_ns is None:
+        return time(ns)
+    below, above = (100 * abs(edge / ns - 1) for edge in interval_ns)
+    return f"{time(ns)} (-{below:.1f} +{above:.1f} %)"
+
+
 def duration(seconds: float) -> str:
     """How long something took: `8 s`, `2 min 5 s`, `1 h 3 min`."""
     whole = round(seconds)

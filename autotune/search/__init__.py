@@ -1,14 +1,20 @@
 """Ask -> render -> compile -> measure -> tell -> confirm.
 
 budget.py    how long a search may take
+patience.py  how long a compile may take
 events.py    what it tells whoever watches
+starts.py    what is known of a problem and of near ones
 prior.py     what the model thinks of points that nobody has tried
 strategy.py  which point to try next
 surrogate.py what trials say of points that nobody has tried
 builder.py   from configs to binaries
-session.py   one problem, until the budget is used
+lane.py      measuring, while the next points are chosen and compiled
+tally.py     what came of the trials, and how fast
+session.py   one problem, in one go or in slices
+campaign.py  who gets the next slice of a common time
 finals.py    the confirm round, which alone names a best
 batch.py     several problems on one device
+plan.py      what a search would do
 """
 
 from autotune.search.batch import DEFAULT_SHAPES, search
@@ -24,7 +30,9 @@ from autotune.search.events import (
     Started,
     Tried,
     Waiting,
+    remaining,
 )
+from autotune.search.plan import Outlook, plan
 from autotune.search.strategy import SAMPLERS
 
 __all__ = [
@@ -38,10 +46,13 @@ __all__ = [
     "Event",
     "Finalist",
     "Finished",
+    "Outlook",
     "Planned",
     "Report",
     "Started",
     "Tried",
     "Waiting",
+    "plan",
+    "remaining",
     "search",
 ]

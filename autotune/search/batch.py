@@ -107,22 +107,22 @@ def search(
     chosen_space = family_space or space.load(problems[0].kernel)
     if not nondeterministic:
         chosen_space = chosen_space.without_opt_in()
-    target, note = _target(arch, device_name, door)
+    chosen_device, note = target(arch, device_name, door)
     chosen_compiler = compile.find(compiler)
-    compile.check(chosen_compiler, target.arch, target.driver)
-    if target.is_present:
-        space.device_limits(target.arch, target)
+    compile.check(chosen_compiler, chosen_device.arch, chosen_device.driver)
+    if chosen_device.is_present:
+        space.device_limits(chosen_device.arch, chosen_device)
     if len(problems) == 1:
         # Of several, one that does not fit is reported and the others go on.
-        _check_memory(problems[0], target)
+        _check_memory(problems[0], chosen_device)
     with ExitStack() as stack:
         results = store if isinstance(store, Store) else stack.enter_context(Store.open(store))
         listener(
             Planned(
-                device=target,
+                device=chosen_device,
                 compiler=chosen_compiler.label,
-                door=gpu.choose(door).name if target.is_present else "",
-                evidence=Evidence.measured if target.is_present else Evidence.predicted,
+                door=gpu.choose(door).name if chosen_device.is_present else "",
+                evidence=Evidence.measured if chosen_device.is_present else Evidence.predicted,
                 problems=problems,
                 seconds=total_seconds,
                 store=str(results.place),
@@ -130,22 +130,22 @@ def search(
             )
         )
         processes = jobs or settings.jobs()
-        if target.is_present and jobs is None:
+        if chosen_device.is_present and jobs is None:
             processes = min(processes, max(1, settings.cpus() - 1))
         pool = stack.enter_context(Pool(chosen_compiler, jobs=processes))
         worker = None
-        if target.is_present:
+        if chosen_device.is_present:
             worker = stack.enter_context(
                 Worker(
-                    target,
+                    chosen_device,
                     door=door,
                     seed=seed,
                     on_wait=lambda owner: listener(Waiting(owner=owner)),
                 )
             )
         setting = Setting(
-            device=target,
-            arch=target.arch,
+            device=chosen_device,
+            arch=chosen_device.arch,
             compiler=chosen_compiler,
             pool=pool,
             worker=worker,
@@ -209,7 +209,9 @@ def _guarded(session: Session, step: Callable[[], Report | None]) -> Report | No
     return report
 
 
-def _target(arch: int | None, device_name: str | None, door: str | None) -> tuple[Device, str]:
+def target(
+    arch: int | None, device_name: str | None, door: str | None = None
+) -> tuple[Device, str]:
     """The GPU to use, or the typical one of an architecture that is not here, and why."""
     if arch is not None:
         archs.get(arch)

@@ -174,3 +174,13 @@ Listener = Callable[[Event], None]
 
 def ignore(event: Event) -> None:
     """A listener that does not listen."""
+
+
+def remaining(event: Tried, budget: Budget | None) -> float | None:
+    """Seconds until a budget is used up at the pace so far; None without one."""
+    ends = []
+    if event.total and event.number:
+        ends.append(event.elapsed_s / event.number * (event.total - event.number))
+    if budget is not None and budget.seconds is not None:
+        ends.append(budget.seconds - event.elapsed_s)
+    return max(0.0, min(ends)) if ends else None

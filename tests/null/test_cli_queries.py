@@ -13,6 +13,7 @@ from store_helpers import COMPILER, cube, failed, live, timed
 
 from autotune import archs, defaults, device, space, views
 from autotune.cli import main
+from autotune.staleness import Today
 from autotune.store import Store, VariantRow
 from autotune.types import Config, Device, Outcome
 
@@ -28,6 +29,13 @@ def run(*args: str, code: int = 0) -> Result:
 
 def squeezed(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler and driver of the rows are those of this machine."""
+    here = Today(compiler=COMPILER, driver="580.65")
+    monkeypatch.setattr(Today, "here", classmethod(lambda cls: here))
 
 
 @pytest.fixture
@@ -62,17 +70,17 @@ def db(tmp_path: Path) -> str:
 
 def test_best_as_a_table(db: str) -> None:
     lines = squeezed(run("results", "best", "--db", db).stdout)
-    assert lines[0] == "problem device time TFLOP/s % of peak ties config"
+    assert lines[0] == "problem device time TFLOP/s % of peak ties stale config"
     assert lines[2:] == [
-        "sgemm/2048x2048x2048/nn Tesla T4 3.2 ms 5.37 65.9 0 large, group_m 4",
-        "sgemm/1024x1024x1024/nn Tesla T4 3.2 ms 0.67 8.2 0 large, group_m 4",
+        "sgemm/2048x2048x2048/nn Tesla T4 3.2 ms 5.37 65.9 0 template large, group_m 4",
+        "sgemm/1024x1024x1024/nn Tesla T4 3.2 ms 0.67 8.2 0 template large, group_m 4",
     ]
 
 
 def test_list_is_sorted_by_time_and_failures_come_last(db: str) -> None:
     rows = json.loads(run("results", "list", "--db", db, "--json").stdout)
     assert [row["median_ns"] for row in rows] == [3.2e6, 3.2e6, 4e6, 4e6, None, None]
-    assert tuple(rows[0]) == tuple(views.results.c.keys())
+    assert tuple(rows[0]) == (*views.results.c.keys(), "stale")
     slowest = json.loads(run("results", "list", "--db", db, "--json", "--sort=-median_ns").stdout)
     assert slowest[0]["median_ns"] == 4e6
 
@@ -96,7 +104,10 @@ def test_filters(db: str) -> None:
 def test_nothing_found_is_still_one_json_value_or_a_header(db: str) -> None:
     arguments = ("results", "best", "--db", db, "--arch", "90")
     assert json.loads(run(*arguments, "--json", code=3).stdout) == []
-    assert run(*arguments, "--csv", code=3).stdout == ",".join(views.best_config.c.keys()) + "\n"
+    assert (
+        run(*arguments, "--csv", code=3).stdout
+        == ",".join([*views.best_config.c.keys(), "stale"]) + "\n"
+    )
 
 
 def test_failures_tell_class_and_message(db: str) -> None:
@@ -133,7 +144,7 @@ def test_a_predicted_time_says_so(tmp_path: Path) -> None:
         prediction = Measurement(outcome=Outcome.ok, stage=Stage.predict)
         store.record(run_id, VariantRow(config=LARGE, arch=75), prediction, predicted_ns=48584.0)
     line = squeezed(run("results", "list", "--db", str(path)).stdout)[2]
-    assert line == ("1 sgemm/64x64x64/nn Tesla T4 predict ok 48.58 us - - large")
+    assert line == ("1 sgemm/64x64x64/nn Tesla T4 predict ok 48.58 us - - template large")
 
 
 def test_the_vendor_is_named(db: str) -> None:
@@ -141,7 +152,7 @@ def test_the_vendor_is_named(db: str) -> None:
         run_id = store.begin_run(cube(4096), live(), compiler=COMPILER)
         store.record(run_id, VariantRow.vendor("cublas", "13.1", 75), timed(5e7))
     lines = squeezed(run("results", "list", "--db", db, "--shape", "4096x4096x4096").stdout)
-    assert lines[2] == "7 sgemm/4096x4096x4096/nn Tesla T4 confirm ok 50 ms 2.75 33.8 cublas"
+    assert lines[2] == "7 sgemm/4096x4096x4096/nn Tesla T4 confirm ok 50 ms 2.75 33.8 - cublas"
 
 
 # *** lookup ***

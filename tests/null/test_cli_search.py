@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 from store_helpers import cube, live
 
 from autotune import archs, space
-from autotune.cli import main, progress
+from autotune.cli import main, options, progress
+from autotune.cli.livetable import MOST_LINES, LiveTable
 from autotune.report import search as report
 from autotune.search import (
     EFFORTS,
@@ -26,6 +27,7 @@ from autotune.search import (
     Started,
     Tried,
     Waiting,
+    remaining,
 )
 from autotune.types import Evidence, Measurement, Outcome, Problem, Stage
 
@@ -53,6 +55,11 @@ def finished(problem: Problem, **changes: Any) -> Report:
             Outcome.wrong_result: "C[3, 5] is 7 and must be 8",
         },
         "seconds": 84.2,
+        "interval_ns": (3.184e6, 3.232e6),
+        "busy_share": 0.81,
+        "trials_per_s": 11.5,
+        "run_id": 17,
+        "notes": ["the SM clock moved"],
         **changes,
     }
     return Report(**values)
@@ -93,7 +100,7 @@ def test_choices_are_those_of_the_library() -> None:
 
     assert tuple(EFFORTS) == COMMAND.EFFORTS
     assert tuple(SAMPLERS) == COMMAND.SAMPLERS
-    assert gpu.DOORS == COMMAND.DOORS
+    assert gpu.DOORS == options.DOORS
 
 
 def test_the_default_is_a_batch_over_four_cubes(stand_in: StandIn) -> None:
@@ -110,6 +117,7 @@ def test_every_option_reaches_the_search(stand_in: StandIn, tmp_path: Path) -> N
     arguments = (
         "--arch sm_80 --shape 64x32x16 --shape 64x32x16 --trials 7 --budget 1.5m --effort quick "
         "--seed 3 --sampler gp --device GPU-1 --warm --compiler nvcc --door cuda-bindings --jobs 2 "
+        "--patience 9 --no-seed "
         f"--allow-nondeterministic --layout tn --beta --batch 4 --db {tmp_path}/r.db -q"
     )
     assert run(*arguments.split()).exit_code == 0
@@ -120,9 +128,10 @@ def test_every_option_reaches_the_search(stand_in: StandIn, tmp_path: Path) -> N
     assert settings == {
         "arch": 80,
         "device_name": "GPU-1",
-        "budget": Budget(trials=7, seconds=90.0),
+        "budget": Budget(trials=7, seconds=90.0, patience=9),
         "total_seconds": None,
         "effort_name": "quick",
+        "seeded": False,
         "seed": 3,
         "sampler": "gp",
         "store": f"{tmp_path}/r.db",
@@ -145,6 +154,7 @@ def test_time_for_all_shapes_reaches_the_search(stand_in: StandIn) -> None:
 def test_native_is_the_default_architecture(stand_in: StandIn) -> None:
     assert run("--shape", "8x8x8").exit_code == 0
     assert (stand_in.settings["arch"], stand_in.settings["cold"]) == (None, True)
+    assert stand_in.settings["seeded"] is True
 
 
 def test_shapes_from_lines(stand_in: StandIn, tmp_path: Path) -> None:
@@ -205,14 +215,17 @@ def test_the_table_and_the_summary(stand_in: StandIn) -> None:
     assert headings.split("  ")[0] == "problem"
     assert set(rule) == {"─"}
     assert " ".join(row.split()) == (
-        "sgemm/2048x2048x2048/nn 3.2 ms 5.37 65.9 95.0 measured large, block_k 8"
+        "sgemm/2048x2048x2048/nn 3.2 ms (-0.5 +1.0 %) 5.37 65.9 95.0 1 measured large, block_k 8"
     )
     lines = [" ".join(line.split()) for line in result.stderr.splitlines()]
-    assert lines[-3] == "sgemm/2048x2048x2048/nn 24 20 3 1 1 min 24 s"
+    assert lines[-5] == "sgemm/2048x2048x2048/nn 24 20 3 1 1 min 24 s"
     assert "problem tried ok compile error wrong result took" in lines
-    assert lines[-2:] == [
+    assert lines[-4:] == [
         "sgemm/2048x2048x2048/nn, compile error: ptxas fatal: out of registers",
         "sgemm/2048x2048x2048/nn, wrong result: C[3, 5] is 7 and must be 8",
+        "sgemm/2048x2048x2048/nn: 11.5 verified variants/s, GPU process busy 81 % after the first "
+        "5 s (run 17)",
+        "sgemm/2048x2048x2048/nn: the SM clock moved",
     ]
 
 
@@ -230,7 +243,8 @@ def test_json_is_one_value_with_the_names_of_the_store(stand_in: StandIn) -> Non
     expected = {
         "shape": "2048x2048x2048", "arch": 75, "device": "Tesla T4", "evidence": "measured",
         "median_ns": 3.2e6, "predicted_ns": None, "vendor_ns": 3.04e6, "ties": 1, "tried": 24,
-        "ok": 20, "compile_error": 3, "crash": 0, "status": "finished",
+        "ok": 20, "compile_error": 3, "crash": 0, "status": "finished", "low_ns": 3.184e6,
+        "high_ns": 3.232e6, "busy_share": 0.81, "trials_per_s": 11.5, "run_id": 17,
     }  # fmt: skip
     assert {name: row[name] for name in expected} == expected
     assert row["tflops"] == pytest.approx(2 * 2048**3 / 3.2e6 / 1e3)
@@ -247,6 +261,7 @@ def test_csv_has_a_header_and_a_row_a_shape(stand_in: StandIn) -> None:
 def test_a_shape_that_fails_costs_the_exit_code_and_is_named_last(stand_in: StandIn) -> None:
     stand_in.changes["64x64x64"] = {
         "status": "failed", "best": None, "best_ns": None, "vendor_ns": None, "ties": (),
+        "interval_ns": None, "trials_per_s": None, "notes": (),
         "counts": {}, "messages": {}, "message": "needs 120 GB for its matrices; Tesla T4 has 17",
     }  # fmt: skip
     result = run("--arch", "75", "--shape", "64x64x64", "--shape", "128x128x128")
@@ -255,14 +270,31 @@ def test_a_shape_that_fails_costs_the_exit_code_and_is_named_last(stand_in: Stan
         "Error: sgemm/64x64x64/nn: needs 120 GB for its matrices; Tesla T4 has 17"
     )
     failed, worked = result.stdout.splitlines()[2:]
-    assert failed.split() == ["sgemm/64x64x64/nn", "-", "-", "-", "-", "-", "failed"]
+    assert failed.split() == ["sgemm/64x64x64/nn", "-", "-", "-", "-", "-", "-", "failed"]
     assert worked.startswith("sgemm/128x128x128/nn")
+
+
+def test_a_plan_does_nothing_but_tell(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = tmp_path / "r.db"
+    arguments = ("--arch", "75", "--shape", "256x256x256", "--plan", "--db", str(db))
+    result = run(*arguments)
+    assert (result.exit_code, stand_in.problems) == (0, ())
+    assert not db.exists()
+    line = " ".join(result.stdout.splitlines()[2].split())
+    assert line.startswith("sgemm/256x256x256/nn missing - 0 48 ")
+    assert line.endswith("nothing is stored")
+    assert result.stderr.startswith("1 missing; about 1 min; nothing was done")
+    (row,) = json.loads(run(*arguments, "--json", "--total-budget", "9m").stdout)
+    assert (row["state"], row["trials"], row["wanted"]) == ("missing", 0, 48)
+    assert "about 9 min for all" in run(*arguments, "--total-budget", "9m").stderr
 
 
 def test_predictions_say_that_nothing_was_timed(stand_in: StandIn) -> None:
     stand_in.events = [planned(device=T4, door="", evidence=Evidence.predicted, note="no driver")]
     stand_in.changes["64x64x64"] = {
-        "device": T4, "evidence": Evidence.predicted, "vendor_ns": None,
+        "device": T4, "evidence": Evidence.predicted, "vendor_ns": None, "interval_ns": None,
     }  # fmt: skip
     result = run("--arch", "75", "--shape", "64x64x64")
     assert result.exit_code == 0
@@ -337,6 +369,7 @@ def test_a_line_for_every_so_many_trials(capsys: pytest.CaptureFixture[str]) -> 
         "2048x2048x2048: trial 40 of 200, best 5.37 TFLOP/s (66 % of peak), 1 min 20 s, 5 min 20 s "
         "left at most",
         "2048x2048x2048: timing 8 finalists in turns",
+        "sgemm/2048x2048x2048/nn: finished, best 5.37 TFLOP/s, 95.0 % of vendor, 1 min 24 s",
     ]
 
 
@@ -354,26 +387,71 @@ def test_verbose_progress_tells_every_failure(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == "trial 3: crash: [x] illegal (large, block_k 8)\n"
 
 
-def test_the_live_bar_shows_best_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_table_shows_each_problem_and_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rich.console import Console
+
+    now = 0.0
+    watched = LiveTable(clock=lambda: now)
+
+    def lines() -> list[str]:
+        screen = Console(file=io.StringIO(), width=120, color_system=None)
+        screen.print(watched.render())
+        assert isinstance(screen.file, io.StringIO)
+        return [" ".join(line.split()) for line in screen.file.getvalue().splitlines()]
+
+    told = story()
+    told[0] = planned(problems=(cube(2048), cube(512)))
+    for event in told[:-2]:
+        watched.take(event)
+    now = 90.0
+    assert lines() == [
+        "problem state done TFLOP/s % of peak % of vendor left",
+        lines()[1],
+        "sgemm/2048x2048x2048/nn searches 40 of 200 5.37 65.9 - 5 min 20 s",
+        "sgemm/512x512x512/nn waits 0 - - - -",
+        "0 of 2 problems done, 1 min 30 s",
+    ]
+    watched.take(told[-2])
+    assert lines()[2].startswith("sgemm/2048x2048x2048/nn confirms 40 of 200")
+    watched.take(told[-1])
+    assert lines()[2] == "sgemm/2048x2048x2048/nn finished 40 of 200 5.37 65.9 95.0 -"
+    assert lines()[-1] == "1 of 2 problems done, 1 min 30 s, about 1 min 30 s left"
+    watched.take(planned(seconds=600.0))
+    now = 100.0
+    assert lines()[-1] == "0 of 1 problems done, 10 s, about 9 min 50 s left"
+
+
+def test_the_live_table_stays_short() -> None:
+    watched = LiveTable(clock=lambda: 0.0)
+    problems = tuple(cube(64 * size) for size in range(1, 41))
+    watched.take(planned(problems=problems))
+    for problem in problems:
+        watched.take(tried(1, problem=problem))
+    from rich.console import Console
+
+    screen = Console(file=io.StringIO(), width=120)
+    screen.print(watched.render())
+    assert isinstance(screen.file, io.StringIO)
+    assert len(screen.file.getvalue().splitlines()) == MOST_LINES + 3
+
+
+def test_a_terminal_gets_the_table_and_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
     from autotune.cli import app
 
-    screen = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+    written = io.StringIO()
+    screen = Console(file=written, force_terminal=True, width=120, color_system=None)
     monkeypatch.setattr(app, "stderr", lambda: screen)
-    listener = progress.Listener(verbosity=0, interactive=True)
-    assert listener._live is not None
-    for event in story()[:-1]:
-        listener(event)
-    (task,) = listener._live.tasks
-    assert (task.completed, task.total) == (40, 200)
-    assert task.description == "2048x2048x2048 trial 40"
-    assert task.fields == {
-        "best": "best 5.37 TFLOP/s (66 % of peak)",
-        "left": "5 min 20 s left at most",
-    }
-    listener(story()[-1])
-    assert listener._live.tasks == []
+    with progress.Listener(verbosity=0, interactive=True) as listener:
+        for event in story():
+            listener(event)
+    text = written.getvalue()
+    assert "% of vendor" in text and "1 of 1 problems done" in text
+    assert "trial 20 of 200" not in text, "lines are for logs"
+    assert "finished, best 5.37 TFLOP/s" in text
 
 
 def test_predicted_rates_are_called_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -385,7 +463,7 @@ def test_predicted_rates_are_called_so(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_time_left_is_that_of_the_budget_which_ends_first() -> None:
     event = tried(10, total=100, elapsed_s=20.0)
-    assert progress.remaining(event, None) == 180
-    assert progress.remaining(event, Budget(trials=100, seconds=60)) == 40
-    assert progress.remaining(event, Budget(seconds=10)) == 0
-    assert progress.remaining(tried(10, total=None), Budget()) is None
+    assert remaining(event, None) == 180
+    assert remaining(event, Budget(trials=100, seconds=60)) == 40
+    assert remaining(event, Budget(seconds=10)) == 0
+    assert remaining(tried(10, total=None), Budget()) is None

@@ -80,7 +80,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakePool:
 def install(pool: FakePool, put: Callable[[object, str, object], None]) -> None:
     put(batch, "Pool", lambda compiler, jobs: pool)
     put(batch, "Worker", partial(Worker, probe_cubin=PROBE))
-    put(batch, "_target", lambda arch, name, door: (DEVICE, ""))
+    put(batch, "target", lambda arch, name, door: (DEVICE, ""))
     put(batch.compile, "find", lambda name=None: COMPILER)
     put(batch.gpu, "choose", lambda door=None: FakeDoor())
 
@@ -267,7 +267,7 @@ def test_compilers_that_hang_do_not_stretch_a_time_budget(
     monkeypatch.setattr(pool, "submit", lambda source, arch, timeout_s: Future())
     if not present:
         absent = replace(DEVICE, index=-1)
-        monkeypatch.setattr(batch, "_target", lambda arch, name, door: (absent, "no driver"))
+        monkeypatch.setattr(batch, "target", lambda arch, name, door: (absent, "no driver"))
     started = time.monotonic()
     (report,) = search(
         [PROBLEM], arch=75, budget=Budget(seconds=2), store=tmp_path / "r.db", door=FakeDoor
