@@ -11,101 +11,32 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
-from fake_door import DEVICE, PROBE, FakeDoor, Spec
+from fake_door import DEVICE, PROBE, FakeDoor
+from fake_search import LABEL, PROBLEM, FakePool, binary, by_hash, rows, run, tried
 
 from autotune import space, templates
-from autotune.compile import Compiler
 from autotune.errors import DeviceError, UsageError
-from autotune.measure import Worker
+from autotune.measure import Job, Worker
 from autotune.problems.sgemm import Sgemm
-from autotune.search import Budget, Confirmed, Report, Started, Tried, batch, search
-from autotune.store import Store
-from autotune.types import Binary, Config, Evidence, Failure, Outcome, Problem
-
-PROBLEM = Sgemm.parse("32x32x16")
-COMPILER = Compiler("nvrtc", (13, 5), "13.5.37", frozenset([75]))
-LABEL = COMPILER.label
-
-
-def binary(problem: Problem, ns: float, fault: str = "") -> Binary:
-    spec = Spec(problem=problem, ns=ns, fault=fault, threads_per_block=1024)
-    return Binary(
-        arch=75, compiler=LABEL, cubin=spec.cubin, registers=32, static_shared_bytes=0,
-        spill_bytes=0, stack_bytes=0, log="", compile_seconds=0.0,
-    )  # fmt: skip
-
-
-def by_hash(problem: Problem, source: str) -> Binary | Failure:
-    """Every source its own time, 20 to 40 us."""
-    digest = int(hashlib.sha256(source.encode()).hexdigest(), 16)
-    return binary(problem, 20_000 + digest % 20_000)
-
-
-@dataclass
-class FakePool:
-    """Compiles at once, by a function of the source."""
-
-    make: Callable[[Problem, str], Binary | Failure] = by_hash
-    problem: Problem = PROBLEM
-    sources: list[str] = field(default_factory=list)
-
-    def submit(self, source: str, arch: int, *, timeout_s: float) -> Future[Binary | Failure]:
-        self.sources.append(source)
-        future: Future[Binary | Failure] = Future()
-        future.set_result(self.make(self.problem, source))
-        return future
-
-    def __enter__(self) -> FakePool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakePool:
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
-    fake = FakePool()
-    install(fake, monkeypatch.setattr)
-    return fake
-
-
-def install(pool: FakePool, put: Callable[[object, str, object], None]) -> None:
-    put(batch, "Pool", lambda compiler, jobs: pool)
-    put(batch, "Worker", partial(Worker, probe_cubin=PROBE))
-    put(batch, "target", lambda arch, name, door: (DEVICE, ""))
-    put(batch.compile, "find", lambda name=None: COMPILER)
-    put(batch.gpu, "choose", lambda door=None: FakeDoor())
-
-
-def run(place: Path, trials: int = 30, **more: object) -> tuple[Report, list[object]]:
-    events: list[object] = []
-    more.setdefault("listener", events.append)
-    (report,) = search(
-        [PROBLEM],
-        arch=75,
-        budget=Budget(trials=trials),
-        store=place,
-        door=FakeDoor,
-        **more,  # type: ignore[arg-type]
-    )
-    return report, events
-
-
-def rows(place: Path, **filters: object) -> list[dict[str, object]]:
-    with Store.open(place, read_only=True) as store:
-        return store.results(**filters)
-
-
-def tried(events: list[object]) -> list[Config]:
-    return [event.config for event in events if isinstance(event, Tried)]
+from autotune.search import Budget, Confirmed, Started, Tried, batch, search
+from autotune.search.patience import Patience
+from autotune.store import Store, VariantRow
+from autotune.types import (
+    Binary,
+    Config,
+    Evidence,
+    Failure,
+    Measurement,
+    Outcome,
+    Problem,
+    Stage,
+)
 
 
 def test_a_search_from_first_trial_to_confirmed_best(pool: FakePool, tmp_path: Path) -> None:
@@ -307,7 +238,7 @@ def test_an_interrupt_keeps_everything_and_the_same_call_goes_on(
 _CHILD = """
     import sys, pathlib
     sys.path[:0] = {paths!r}
-    import test_search as t
+    import fake_search as t
     t.install(t.FakePool(), setattr)
     from autotune.search import search, Budget, Tried
     def say(event):
@@ -382,3 +313,170 @@ def test_rows_carry_the_template_that_made_them(pool: FakePool, tmp_path: Path) 
     place = tmp_path / "r.db"
     run(place, 3)
     assert {row["template_sha256"] for row in rows(place)} == {templates.sha256("sgemm")}
+
+
+def test_points_are_chosen_and_compiled_while_the_device_measures(
+    pool: FakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile: list[int] = []
+
+    class Patient(Worker):
+        def measure(self, job: Job) -> Measurement:
+            before = len(pool.sources)
+            deadline = time.monotonic() + 10
+            while len(pool.sources) == before < 15 and time.monotonic() < deadline:
+                time.sleep(0.005)
+            meanwhile.append(len(pool.sources) - before)
+            return super().measure(job)
+
+    monkeypatch.setattr(batch, "Worker", partial(Patient, probe_cubin=PROBE))
+    report, _ = run(tmp_path / "r.db", 15, jobs=1)
+    assert report.status == "finished"
+    assert sum(more > 0 for more in meanwhile) >= 3
+    assert report.trials_per_s is not None and report.trials_per_s > 0
+
+
+def test_ctrl_c_ends_a_hanging_kernel_at_once(pool: FakePool, tmp_path: Path) -> None:
+    def hang(problem: Problem, source: str) -> Binary | Failure:
+        digest = int(hashlib.sha256(source.encode()).hexdigest(), 16)
+        return binary(problem, 20_000 + digest % 20_000, "hang" if len(pool.sources) > 5 else "")
+
+    pool.make = hang
+    hit: list[float] = []
+
+    def interrupt(*_: object) -> None:
+        hit.append(time.monotonic())
+        raise KeyboardInterrupt
+
+    def say(event: object) -> None:
+        if isinstance(event, Tried) and event.number == 5:
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "r.db", listener=say)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - hit[0] < 2.5
+    with sqlite3.connect(tmp_path / "r.db") as database:
+        assert database.execute("SELECT status FROM run").fetchall() == [("interrupted",)]
+    assert len(rows(tmp_path / "r.db", stage="search")) == 5
+
+
+def test_a_trial_that_the_time_cuts_off_is_not_called_bad(pool: FakePool, tmp_path: Path) -> None:
+    def hang(problem: Problem, source: str) -> Binary | Failure:
+        return binary(problem, 20_000.0, "hang" if len(pool.sources) == 9 else "")
+
+    pool.make = hang
+    started = time.monotonic()
+    (report,) = search(
+        [PROBLEM], arch=75, budget=Budget(seconds=5), store=tmp_path / "r.db", door=FakeDoor
+    )
+    assert time.monotonic() - started < 12
+    assert report.status == "truncated" and set(report.counts) == {Outcome.ok}
+
+
+def test_trials_of_another_driver_are_kept_and_not_taken_up(
+    pool: FakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "r.db"
+    first, events = run(place, 8)
+    updated = replace(DEVICE, driver_version="999.1")
+    monkeypatch.setattr(batch, "target", lambda arch, name, door: (updated, ""))
+    second, later = run(place, 8)
+    (started,) = [event for event in later if isinstance(event, Started)]
+    assert started.resumed_trials == 0 and len(tried(later)) == 8
+    assert len(rows(place, stage="search")) == 16
+    assert tried(later)[0] == first.best, "but the best of then is the first to be tried"
+    assert second.best is not None and tried(events)
+
+
+def test_configs_that_the_space_no_longer_has_are_left_alone(
+    pool: FakePool, tmp_path: Path
+) -> None:
+    place = tmp_path / "r.db"
+    run(place, 6)
+    gone = [space.load().presets["small"].but(block_k=7), Config({"forgotten": 1})]
+    with Store.open(place) as store:
+        id_ = store.begin_run(PROBLEM, DEVICE, compiler=LABEL)
+        for number, config in enumerate(gone):
+            row = VariantRow(
+                config=config, arch=75, template_sha256=templates.sha256("sgemm"), compiler=LABEL,
+                cubin_sha256=f"gone{number}",
+            )  # fmt: skip
+            ok = Measurement(outcome=Outcome.ok, stage=Stage.search, median_ns=19_000.0)
+            store.record(id_, row, ok)
+        store.end_run(id_, "finished")
+    report, events = run(place, 10)
+    (started,) = [event for event in events if isinstance(event, Started)]
+    assert started.resumed_trials == 6 and len(tried(events)) == 4
+    assert report.best not in gone
+
+
+def test_a_search_without_seeds_begins_with_the_presets_alone(
+    pool: FakePool, tmp_path: Path
+) -> None:
+    place = tmp_path / "r.db"
+    presets = space.load().start_configs(PROBLEM, 75)
+    _, events = run(place, len(presets), seeded=False)
+    assert tried(events) == presets
+    _, seeded = run(tmp_path / "s.db", len(presets) + 16)
+    assert tried(seeded)[len(presets):] and set(presets) <= set(tried(seeded))  # fmt: skip
+    with Store.open(place) as store:
+        (row,) = store.runs()
+    assert row["starts"] == f"preset {len(presets)}"
+    with Store.open(tmp_path / "s.db") as store:
+        (row,) = store.runs()
+    assert row["starts"] == f"preset {len(presets)}, model 16"
+
+
+def test_a_compile_that_takes_too_long_is_a_row_and_bars_the_config(
+    pool: FakePool, tmp_path: Path
+) -> None:
+    late = Failure(outcome=Outcome.compile_timeout, message="not done within the limit of 5 s")
+    pool.make = lambda problem, source: late if "STAGES = 1" in source else by_hash(problem, source)
+    place = tmp_path / "r.db"
+    report, _ = run(place, 30)
+    assert report.counts[Outcome.compile_timeout]
+    assert report.messages[Outcome.compile_timeout] == late.message
+    with Store.open(place) as store:
+        barred = store.static_failures("sgemm", 75, templates.sha256("sgemm"), LABEL)
+    assert len(barred) == report.counts[Outcome.compile_timeout]
+
+
+def test_the_limit_of_a_compile_follows_those_that_were_seen() -> None:
+    patience = Patience()
+    assert patience.limit_s == 60
+    for _ in range(19):
+        patience.saw(0.9)
+    assert patience.limit_s == 60, "too few to tell"
+    patience.saw(30.0)
+    assert patience.limit_s == pytest.approx(9.0), "one slow compile in twenty does not count"
+    for _ in range(200):
+        patience.saw(0.1)
+    assert patience.limit_s == 5, "never below what a busy machine needs"
+    for _ in range(2000):
+        patience.saw(20.0)
+    assert patience.limit_s == 60
+
+
+def test_the_pool_leaves_the_measuring_process_a_core(
+    pool: FakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    class Enough(Exception):
+        """Nothing needs to be searched."""
+
+    def make(compiler: object, jobs: int) -> FakePool:
+        asked.append(jobs)
+        raise Enough
+
+    monkeypatch.setattr(batch, "Pool", make)
+    for cpus, variable, jobs in ((16, "", None), (4, "16", None), (1, "", None), (4, "", 7)):
+        monkeypatch.setattr(batch.settings, "cpus", lambda cpus=cpus: cpus)
+        monkeypatch.setenv("AUTOTUNE_JOBS", variable)
+        with pytest.raises(Enough):
+            run(tmp_path / "r.db", 1, jobs=jobs)
+    assert asked == [15, 3, 1, 7]
