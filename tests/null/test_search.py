@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
-import textwrap
 import time
 from collections import Counter
 from concurrent.futures import Future
@@ -233,45 +229,6 @@ def test_an_interrupt_keeps_everything_and_the_same_call_goes_on(
         assert store.bests() == []
     _, events = run(place, 20)
     assert len(tried(events)) == 13 and not set(tried(events)) & set(tried(seen))
-
-
-_CHILD = """
-    import sys, pathlib
-    sys.path[:0] = {paths!r}
-    import fake_search as t
-    t.install(t.FakePool(), setattr)
-    from autotune.search import search, Budget, Tried
-    def say(event):
-        if isinstance(event, Tried):
-            print(event.number, flush=True)
-    search([t.PROBLEM], arch=75, budget=Budget(trials=200), store=sys.argv[1],
-           door=t.FakeDoor, listener=say)
-"""
-
-
-def test_kill_9_loses_only_the_trial_in_flight(pool: FakePool, tmp_path: Path) -> None:
-    place = tmp_path / "r.db"
-    code = textwrap.dedent(_CHILD).format(paths=[str(Path(__file__).parent)])
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(place)], stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        for line in child.stdout:
-            if int(line) >= 15:
-                os.kill(child.pid, signal.SIGKILL)
-                break
-        said = [int(line), *(int(rest) for rest in child.stdout)]
-    kept = rows(place, stage="search")
-    assert len(kept) in (max(said), max(said) + 1)
-    known = {str(row["config_json"]) for row in kept}
-    report, events = run(place, len(kept) + 5)
-    fresh = tried(events)
-    assert len(fresh) == 5 and not known & {config.json for config in fresh}
-    assert report.status == "finished"
-    # The killed run is recognised as such.
-    with sqlite3.connect(place) as database:
-        statuses = database.execute("SELECT status FROM run ORDER BY id").fetchall()
-    assert statuses == [("interrupted",), ("finished",)]
 
 
 def test_a_shape_that_cannot_work_does_not_cost_the_others(pool: FakePool, tmp_path: Path) -> None:
