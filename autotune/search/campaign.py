@@ -23,7 +23,8 @@ FIRST_SHARE = 0.5
 LEAST_SLICE_S = 4.0
 """What a problem needs to try a few dozen configs."""
 ROUND_S = 10.0
-"""The later slices: long enough that filling the compilers again does not count."""
+"""The later slices are half of the first ones, but no shorter than this: long enough that filling
+the compilers again does not count."""
 HEADROOM_SHARE = 0.1
 """Of the distance to the roofline: what the slice after a fruitless one is expected to gain."""
 HURRY = 1.5
@@ -81,7 +82,7 @@ class Campaign:
             if spare_s < LEAST_SLICE_S:
                 break
             entry = max(going, key=expected_gain)
-            self._slice(entry, min(spare_s, max(ROUND_S, first_s)), kept=entries)
+            self._slice(entry, min(spare_s, max(ROUND_S, first_s / 2)), kept=entries)
         for entry in entries:
             self._conclude(entry)
         return [entry.report for entry in self._given if entry.report is not None]
