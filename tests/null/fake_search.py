@@ -45,7 +45,9 @@ class FakePool:
     problem: Problem = PROBLEM
     sources: list[str] = field(default_factory=list)
 
-    def submit(self, source: str, arch: int, *, timeout_s: float) -> Future[Binary | Failure]:
+    def submit(
+        self, source: str, arch: int, *, timeout_s: float = 60.0
+    ) -> Future[Binary | Failure]:
         self.sources.append(source)
         future: Future[Binary | Failure] = Future()
         future.set_result(self.make(self.problem, source))
