@@ -2,9 +2,9 @@
 
     python benchmarks/tune_suite.py --db results.db --seconds 540 [--classes skinny] [--only 4096x]
 
-The time is shared out: problems with the fewest trials so far come first, and those that time does
-not reach are the first of the next run. It ends in time whatever happens; every finished trial is
-in the store.
+The search gives the time to the problems that gain most from it, and each a first part of it, those
+with the fewest trials before the others; those that time does not reach are the first of the next
+run. It ends in time whatever happens; every finished trial is in the store.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from types import FrameType
 import selection
 from rich.console import Console
 
-from autotune import api, compile, device, templates
+from autotune import api
 from autotune.bench import Case
 from autotune.report import text
 from autotune.report.tables import table
 from autotune.search import Event, Finished, Report, Tried
-from autotune.store import Store
 
 ENDING_S = 12.0
-"""Kept for the last confirm round and for closing down."""
+"""Kept for closing down, and for confirm rounds that take longer than expected."""
 LINE_S = 30.0
 
 
@@ -57,17 +56,6 @@ def describe(report: Report) -> str:
     words = f"{sum(report.counts.values())} trials, {text.number(report.tflops, 2)} TFLOP/s"
     share = report.vendor_share
     return words if share is None else f"{words}, {share:.3f} x vendor"
-
-
-def by_trials(cases: Sequence[Case], store: Store) -> list[Case]:
-    """Those that have been searched least first; the suite's order among equals."""
-    chosen, compiler = device.select(), compile.find().label
-
-    def trials(case: Case) -> int:
-        problem = case.problem
-        return len(store.trials(problem, chosen, templates.sha256(problem.kernel), compiler))
-
-    return sorted(cases, key=trials)
 
 
 def interrupt(_: int, __: FrameType | None) -> None:
@@ -111,22 +99,21 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_REAL, options.seconds)
     console = Console(width=160, highlight=False)
     listener = Listener(console)
-    with Store.open(options.db) as store:
-        cases = by_trials(selection.cases(options), store)
-        try:
-            api.search(
-                [case.problem for case in cases],
-                total_seconds=options.seconds - ENDING_S,
-                store=store,
-                seed=options.seed,
-                sampler=options.sampler,
-                door=options.door,
-                listener=listener,
-            )
-        except KeyboardInterrupt:
-            console.print("out of time, or interrupted: every finished trial is stored")
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+    cases = selection.cases(options)
+    try:
+        api.search(
+            [case.problem for case in cases],
+            total_seconds=options.seconds - ENDING_S,
+            store=options.db,
+            seed=options.seed,
+            sampler=options.sampler,
+            door=options.door,
+            listener=listener,
+        )
+    except KeyboardInterrupt:
+        console.print("out of time, or interrupted: every finished trial is stored")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     console.print(results(listener.reports, cases))
     left = [case for case in cases if case.problem not in {r.problem for r in listener.reports}]
     unserved = [report for report in listener.reports if report.best is None]

@@ -108,6 +108,7 @@ class Session:
         self.run_id: int | None = None
         self._leaders: Leaders = {} if leaders is None else leaders
         self._builder = Builder(problem, setting)
+        self._region: Region | None = None
         self._tally = Tally()
         self._pace = Pace()
         self._known: dict[Config, float | None] = {}
@@ -157,9 +158,10 @@ class Session:
         self._slice_started = time.monotonic()
         ends_at = None if seconds is None else self._slice_started + seconds
         try:
-            region = self.setting.space.region(self.problem, self.setting.arch)
-            if self.run_id is None:
+            region = self._region or self.setting.space.region(self.problem, self.setting.arch)
+            if self._region is None:
                 self._open(region)
+                self._region = region
             if over := self._is_over():
                 return over
             return self._try(self._asking(region), ends_at, grace_s)

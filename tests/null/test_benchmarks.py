@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from store_helpers import cube, live
+from fake_door import FakeDoor
+from fake_search import PROBLEM, FakePool
+from store_helpers import live
 
 from autotune import verify
 from autotune.compile import Compiler
 from autotune.problems.sgemm import Sgemm
 from autotune.search import Finished, Report
-from autotune.store import Store
 from autotune.types import Evidence, Outcome
 
 ROOT = Path(__file__).parents[2]
@@ -216,7 +217,6 @@ def test_a_batch_search_ends_in_time_and_shows_what_it_reached(
     search = Search(reached=2)
     monkeypatch.setattr(tune.api, "search", search)
     monkeypatch.setattr(tune, "ENDING_S", 0.2)
-    monkeypatch.setattr(tune, "by_trials", lambda cases, store: cases)
     arguments = ["--db", str(tmp_path / "r.db"), "--seconds", "1", "--classes", "short-k,batched"]
     monkeypatch.setattr(sys, "argv", ["tune_suite.py", *arguments])
     tune.main()
@@ -228,29 +228,21 @@ def test_a_batch_search_ends_in_time_and_shows_what_it_reached(
     assert "0 of 5 problems have a best" in " ".join(shown), "a report without a config has none"
 
 
-def test_what_was_searched_least_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_throughput_counts_what_a_search_made(
+    pool: FakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tune = script("tune_suite")
-    from store_helpers import timed, variant
-
-    from autotune import templates
-    from autotune.bench import Case
-    from autotune.types import Stage
-
-    monkeypatch.setattr(tune.device, "select", live)
-    monkeypatch.setattr(tune.compile, "find", lambda: COMPILER)
-    cases = [Case(problem=cube(size)) for size in (64, 128, 256)]
-    with Store.open(tmp_path / "r.db") as store:
-        for size, trials in ((64, 2), (128, 1)):
-            run = store.begin_run(cube(size), live(), compiler=COMPILER.label)
-            for number in range(trials):
-                row = variant(
-                    number, compiler=COMPILER.label, template_sha256=templates.sha256("sgemm")
-                )
-                store.record(run, row, timed(1e5, Stage.search))
-        ordered = tune.by_trials(cases, store)
-    assert [case.problem.m for case in ordered] == [256, 128, 64]
+    throughput = script("throughput")
+    search = throughput.api.search
+    monkeypatch.setattr(
+        throughput.api,
+        "search",
+        lambda shape, door, **more: search(shape, arch=75, door=FakeDoor, **more),
+    )
+    found = throughput.measure(PROBLEM.shape, 12, 0, None)
+    assert (found["search"]["tried"], found["verified"]) == (12, 12)
+    assert found["verified_per_s"] == found["search"]["trials_per_s"] > 0
+    assert sum(found["samples"].values()) == 12
+    assert not Path(throughput.os.environ["AUTOTUNE_CACHE_DIR"]).exists()
 
 
 # *** other libraries ***

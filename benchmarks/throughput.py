@@ -1,0 +1,69 @@
+"""How many verified variants a second a search makes, from an empty compile cache.
+
+    python benchmarks/throughput.py --out benchmarks/results/throughput_h200.json
+
+Two rates are told: of the whole search of so many variants of 4096 cubed, and how much of the time
+after the first five seconds the measuring process was busy. Nothing is kept but the result.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from provenance import arguments, write
+
+from autotune import api, settings
+from autotune.report import search as report
+
+
+def measure(shape: str, trials: int, seed: int, door: str | None) -> dict[str, Any]:
+    """One search into a store and a cache of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["AUTOTUNE_CACHE_DIR"] = folder
+        store = Path(folder) / "results.db"
+        (found,) = api.search(shape, trials=trials, seed=seed, store=store, door=door)
+        rows = api.results(store=store, stage="search")
+    ok = [row for row in rows if row["outcome"] == "ok"]
+    whole = [row["median_ns"] for row in ok if not row["truncated"]]
+    row = report.row(found)
+    busy, rate = row["busy_share"], row["trials_per_s"]
+    return {
+        "shape": shape,
+        "search": row,
+        "verified": sum(bool(row["checks"]) for row in ok),
+        "verified_per_s": rate * len(ok) / len(rows),
+        "cut_short": sum(row["truncated"] for row in ok),
+        # What a variant costs the measuring process: device and host.
+        "worker_ms_per_variant": None if busy is None else 1e3 * busy / rate,
+        "best_ms": found.best_ns and found.best_ns / 1e6,
+        "median_ms_of_whole": statistics.median(whole) / 1e6 if whole else None,
+        "samples": dict(Counter(row["samples"] for row in ok)),
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--shape", default="4096x4096x4096")
+    parser.add_argument("--trials", type=int, default=300)
+    parser.add_argument("--repeats", type=int, default=1, help="searches with different seeds")
+    options = parser.parse_args()
+    searches = []
+    for seed in range(options.repeats):
+        searches.append(measure(options.shape, options.trials, seed, options.door))
+        write(options, {"cpus": settings.cpus(), "searches": searches})
+        latest = searches[-1]
+        busy = latest["search"]["busy_share"]
+        print(
+            f"{latest['search']['tried']} variants, {latest['search']['trials_per_s']:.1f}/s, "
+            f"{latest['verified_per_s']:.1f} verified/s, busy "
+            f"{'-' if busy is None else f'{100 * busy:.0f} %'}"
+        )
+
+
+if __name__ == "__main__":
+    main()
