@@ -155,3 +155,14 @@ def test_tables_are_what_was_recorded() -> None:
     assert ROOT / "README.md" in pages
     for page in pages:
         assert page.read_text() == tables["filled"](page.read_text()), page
+
+
+def test_the_tests_of_the_cases_exist() -> None:
+    page = (ROOT / "docs" / "cases.md").read_text()
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", page)
+    sources = {file.name: file.read_text() for file in (ROOT / "tests").rglob("test_*.py")}
+    assert len(named) > 30
+    for file, test in named:
+        assert f"def {test}(" in sources[file], f"{file}::{test}"
+    cases = {f"B{number:03}" for number in (*range(19, 29), *range(43, 60))}
+    assert {row[0] for row in rows(page)} == {"case", *cases}

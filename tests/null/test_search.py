@@ -17,14 +17,16 @@ from fake_door import DEVICE, PROBE, FakeDoor
 from fake_search import LABEL, PROBLEM, FakePool, binary, by_hash, rows, run, tried
 
 from autotune import space, templates
-from autotune.errors import DeviceError, UsageError
+from autotune.errors import CompilerError, DeviceError, UsageError
 from autotune.measure import Job, Worker
 from autotune.problems.sgemm import Sgemm
 from autotune.search import Budget, Confirmed, Started, Tried, batch, search
 from autotune.search.patience import Patience
+from autotune.search.tally import Pace, Tally
 from autotune.store import Store, VariantRow
 from autotune.types import (
     Binary,
+    Conditions,
     Config,
     Evidence,
     Failure,
@@ -437,3 +439,51 @@ def test_the_pool_leaves_the_measuring_process_a_core(
         with pytest.raises(Enough):
             run(tmp_path / "r.db", 1, jobs=jobs)
     assert asked == [15, 3, 1, 7]
+
+
+def test_a_fault_of_the_environment_is_no_trial(pool: FakePool, tmp_path: Path) -> None:
+    def broken(problem: Problem, source: str) -> Binary | Failure:
+        if len(pool.sources) == 4:
+            raise CompilerError("no room for temporary files: planted")
+        return by_hash(problem, source)
+
+    submit = pool.submit
+
+    def submitted(source: str, arch: int, *, timeout_s: float) -> Future[Binary | Failure]:
+        try:
+            return submit(source, arch, timeout_s=timeout_s)
+        except CompilerError as error:
+            future: Future[Binary | Failure] = Future()
+            future.set_exception(error)
+            return future
+
+    pool.make = broken
+    pool.submit = submitted  # type: ignore[method-assign]
+    place = tmp_path / "r.db"
+    report, _ = run(place, 12)
+    assert (report.status, report.message) == ("failed", "no room for temporary files: planted")
+    kept = rows(place, stage="search")
+    assert all(row["outcome"] == "ok" for row in kept)
+    _, events = run(place, 12)
+    assert len(tried(events)) == 12 - len(kept), "what it hit is tried again"
+
+
+def test_clocks_that_moved_are_noted() -> None:
+    tally = Tally()
+    for clock in (1980, 1985, 1860):
+        conditions = Conditions(sm_clock_mhz=clock)
+        ok = Measurement(outcome=Outcome.ok, stage=Stage.search, median_ns=1.0)
+        tally.add(Config({"n": clock}), replace(ok, conditions=conditions), 1.0)
+    (note,) = tally.notes()
+    assert note.startswith("the SM clock moved between 1860 and 1985 MHz")
+
+
+def test_the_busy_share_leaves_out_the_beginning() -> None:
+    pace = Pace()
+    assert (pace.busy_share, pace.trials_per_s) == (None, None)
+    pace.add((100.0, 103.0), [(101.0, 102.0)], 6)
+    assert (pace.busy_share, pace.trials_per_s) == (None, 2.0), "3 s: it has not settled yet"
+    # Another slice: 2 s more to settle, then 6 s of which 3 are busy.
+    pace.add((200.0, 208.0), [(200.0, 203.0), (206.0, 209.0)], 16)
+    assert pace.busy_share == pytest.approx(3 / 6)
+    assert pace.trials_per_s == pytest.approx(2.0)
