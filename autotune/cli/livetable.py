@@ -22,6 +22,7 @@ from autotune.search import (
     Tried,
     remaining,
 )
+from autotune.types import Problem
 
 MOST_LINES = 12
 """Problems shown at a time: those that are searched, then the last that were."""
@@ -31,7 +32,7 @@ MOST_LINES = 12
 class _Line:
     """What is shown of a problem."""
 
-    key: str
+    name: str
     flops: float
     state: str = "waits"
     trials: int = 0
@@ -62,14 +63,14 @@ class LiveTable:
         if isinstance(event, Planned):
             self._peak_tflops = event.device.fp32_tflops
             self._total_s, self._started_s = event.seconds, self._clock()
-            self._lines = {p.key: _Line(p.key, float(p.flops)) for p in event.problems}
+            self._lines = {problem.key: _line(problem) for problem in event.problems}
             return
         problem = event.report.problem if isinstance(event, Finished) else None
         if isinstance(event, Started | Tried | Confirming | Confirmed):
             problem = event.problem
         if problem is None:
             return
-        line = self._lines.setdefault(problem.key, _Line(problem.key, float(problem.flops)))
+        line = self._lines.setdefault(problem.key, _line(problem))
         line.touched_s = self._clock()
         match event:
             case Started():
@@ -92,18 +93,21 @@ class LiveTable:
     def render(self) -> RenderableType:
         """The table as it stands."""
         shown = sorted(self._lines.values(), key=lambda line: -line.touched_s)[:MOST_LINES]
-        headings = ["problem", "state", "done", "TFLOP/s", "% of peak", "% of vendor", "left"]
+        headings = ["problem", "state", "trials", "TFLOP/s", "% peak", "% vendor", "left"]
         rows = [self._cells(line) for line in self._lines.values() if line in shown]
-        return Group(table(headings, rows, left=["problem", "state"]), Text(self._summary()))
+        return Group(
+            table(headings, rows, left=["problem", "state"], fold=["problem"]),
+            Text(self._summary()),
+        )
 
     def _cells(self, line: _Line) -> list[str]:
         rate = text.tflops(line.flops, line.best_ns)
         peak = 100 * rate / self._peak_tflops if rate and self._peak_tflops else None
         vendor = line.vendor_ns / line.best_ns if line.vendor_ns and line.best_ns else None
         return [
-            line.key,
+            line.name,
             line.state,
-            f"{line.trials} of {line.wanted}" if line.wanted else str(line.trials),
+            f"{line.trials}/{line.wanted}" if line.wanted else str(line.trials),
             text.number(rate, 2),
             text.number(peak),
             text.number(None if vendor is None else 100 * vendor),
@@ -122,3 +126,8 @@ class LiveTable:
         elif ended:
             left_s = spent_s / len(ended) * (len(lines) - len(ended))
         return words if left_s is None else f"{words}, about {text.duration(left_s)} left"
+
+
+def _line(problem: Problem) -> _Line:
+    """All are of one family, whose name says nothing here."""
+    return _Line(problem.key.removeprefix(f"{problem.kernel}/"), float(problem.flops))

@@ -15,7 +15,7 @@ from autotune.search import finals
 from autotune.search.budget import Budget, Effort
 from autotune.search.campaign import HURRY, least_ns
 from autotune.store import Store
-from autotune.types import Device, Match, Problem, Stage
+from autotune.types import Device, Evidence, Match, Problem, Stage
 
 COMPILE_S = 0.5
 """Of one core, for a kernel: 100 took 26 s on two cores (benchmarks/results). A guess for other
@@ -23,7 +23,7 @@ machines, used until a run has been recorded."""
 LEAST_TRIAL_S = 0.1
 """For a trial on a device: verifying and timing, however many cores compile."""
 
-State = Literal["tuned", "stale", "near", "missing"]
+State = Literal["tuned", "stale", "predicted", "near", "missing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,8 @@ class Outlook:
 
     Attributes:
         state: `tuned`: a confirmed best of this device and template; `stale`: one of an older
-            template; `near`: only a near shape or another model of the architecture; `missing`.
+            template; `predicted`: this problem, never timed; `near`: only a near shape or another
+            model of the architecture; `missing`.
         reason: Where the best known config comes from, in words.
         time_ns: Of that config where it was measured.
         distance: In octaves, of a near shape.
@@ -102,7 +103,8 @@ def _outlook(
         found = answer(problem, device=device, store=store, template_sha256=template)
         reason, time_ns, distance = found.reason, found.time_ns, found.distance
         if found.match is Match.exact:
-            state = "stale" if found.stale else "tuned"
+            is_timed = found.evidence is Evidence.measured
+            state = "stale" if found.stale else "tuned" if is_timed else "predicted"
         elif found.match in (Match.near_shape, Match.sibling_device):
             state = "near"
         stage = Stage.search if device.is_present else Stage.predict

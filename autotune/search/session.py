@@ -156,12 +156,13 @@ class Session:
             KeyboardInterrupt: as it came.
         """
         self._slice_started = time.monotonic()
-        ends_at = None if seconds is None else self._slice_started + seconds
         try:
             region = self._region or self.setting.space.region(self.problem, self.setting.arch)
             if self._region is None:
                 self._open(region)
                 self._region = region
+            # Counted from here: a slice that was used up by getting ready would be none.
+            ends_at = None if seconds is None else time.monotonic() + seconds
             if over := self._is_over():
                 return over
             return self._try(self._asking(region), ends_at, grace_s)

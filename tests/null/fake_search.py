@@ -63,7 +63,7 @@ class FakePool:
 def install(pool: FakePool, put: Callable[[object, str, object], None]) -> None:
     put(batch, "Pool", lambda compiler, jobs: pool)
     put(batch, "Worker", partial(Worker, probe_cubin=PROBE))
-    put(batch, "target", lambda arch, name, door: (DEVICE, ""))
+    put(batch, "target", lambda arch, name, door=None: (DEVICE, ""))
     put(batch.compile, "find", lambda name=None: COMPILER)
     put(batch.gpu, "choose", lambda door=None: FakeDoor())
 

@@ -14,10 +14,20 @@ from fake_door import DEVICE, FakeDoor
 from fake_search import LABEL, PROBLEM, FakePool
 from store_helpers import cube, timed
 
-from autotune import space, templates
+from autotune import api, space, templates
 from autotune.errors import UsageError
 from autotune.problems.sgemm import Sgemm
-from autotune.search import EFFORTS, Budget, Finished, Report, Started, Tried, campaign, search
+from autotune.search import (
+    EFFORTS,
+    Budget,
+    Finished,
+    Outlook,
+    Report,
+    Started,
+    Tried,
+    campaign,
+    search,
+)
 from autotune.search.campaign import Campaign, least_ns
 from autotune.search.starts import distance, near
 from autotune.store import Store, VariantRow
@@ -252,3 +262,26 @@ def test_efforts_say_how_long_their_finals_are() -> None:
     quick, thorough = (finals.seconds(2.7e6, EFFORTS[name]) for name in ("quick", "thorough"))
     assert 2 < quick < thorough < 10
     assert finals.seconds(4e7, EFFORTS["normal"]) < 20, "long kernels take one sample a round"
+
+
+def test_a_plan_says_what_is_known_and_changes_nothing(
+    pool: FakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "r.db"
+    later = Sgemm.parse("32x32x64")
+    search([PROBLEM], arch=75, budget=Budget(trials=5), store=place, door=FakeDoor)
+    before = place.read_bytes()
+
+    def outlooks(**more: object) -> list[Outlook]:
+        return api.plan([PROBLEM, later, cube(4096)], arch=75, store=place, **more)  # type: ignore[arg-type]
+
+    tuned, near_one, missing = outlooks(trials=20)
+    assert [each.state for each in (tuned, near_one, missing)] == ["tuned", "near", "missing"]
+    assert (tuned.trials, tuned.wanted, near_one.trials) == (5, 20, 0)
+    assert near_one.distance == pytest.approx(2.0), "a fourfold k"
+    assert 0 < tuned.seconds < near_one.seconds, "a quarter of its trials is there"
+    assert all(each.seconds <= 0.5 for each in outlooks(trials=20, seconds=0.5))
+    assert outlooks(total_seconds=60)[0].wanted is None
+    monkeypatch.setattr(templates, "sha256", lambda kernel: "t" * 64)
+    assert outlooks()[0].state == "stale" and outlooks()[0].trials == 0
+    assert place.read_bytes() == before
