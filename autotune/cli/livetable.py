@@ -75,14 +75,14 @@ class LiveTable:
         match event:
             case Started():
                 self._budgets[problem.key] = event.budget
-                line.state, line.wanted = "searches", event.budget.trials
+                line.state, line.wanted = "search", event.budget.trials
                 line.trials = event.resumed_trials
             case Tried():
-                line.state, line.trials, line.wanted = "searches", event.number, event.total
+                line.state, line.trials, line.wanted = "search", event.number, event.total
                 line.best_ns = event.best_ns
                 line.left_s = remaining(event, self._budgets.get(problem.key))
             case Confirming():
-                line.state, line.left_s = "confirms", None
+                line.state, line.left_s = "finals", None
             case Confirmed():
                 vendors = [row.measurement for row in event.rows if row.role == "vendor"]
                 line.vendor_ns = vendors[0].median_ns if vendors else None
@@ -96,7 +96,7 @@ class LiveTable:
         headings = ["problem", "state", "trials", "TFLOP/s", "% peak", "% vendor", "left"]
         rows = [self._cells(line) for line in self._lines.values() if line in shown]
         return Group(
-            table(headings, rows, left=["problem", "state"], fold=["problem"]),
+            table(headings, rows, left=["problem", "state"]),
             Text(self._summary()),
         )
 
@@ -117,7 +117,7 @@ class LiveTable:
     def _summary(self) -> str:
         """How many are done, and how long the rest takes at most."""
         lines = list(self._lines.values())
-        ended = [line for line in lines if line.state not in ("waits", "searches", "confirms")]
+        ended = [line for line in lines if line.state not in ("waits", "search", "finals")]
         spent_s = self._clock() - self._started_s
         words = f"{len(ended)} of {len(lines)} problems done, {text.duration(spent_s)}"
         left_s = None

@@ -409,12 +409,12 @@ def test_the_live_table_shows_each_problem_and_the_whole(
     assert lines() == [
         "problem state trials TFLOP/s % peak % vendor left",
         lines()[1],
-        "2048x2048x2048/nn searches 40/200 5.37 65.9 - 5 min 20 s",
+        "2048x2048x2048/nn search 40/200 5.37 65.9 - 5 min 20 s",
         "512x512x512/nn waits 0 - - - -",
         "0 of 2 problems done, 1 min 30 s",
     ]
     watched.take(told[-2])
-    assert lines()[2].startswith("2048x2048x2048/nn confirms 40/200")
+    assert lines()[2].startswith("2048x2048x2048/nn finals 40/200")
     watched.take(told[-1])
     assert lines()[2] == "2048x2048x2048/nn finished 40/200 5.37 65.9 95.0 -"
     assert lines()[-1] == "1 of 2 problems done, 1 min 30 s, about 1 min 30 s left"
