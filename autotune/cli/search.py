@@ -215,6 +215,9 @@ def _print(reports: Sequence[Report], output: str | None, family_space: Space) -
         app.show(report.outcomes(reports), err=True)
         for line in (*report.reasons(reports), *report.paces(reports), *report.notes(reports)):
             app.note(line)
+        if app.verbosity() > 0:
+            for line in report.ties(reports, family_space):
+                app.note(line)
         if any(each.evidence is Evidence.predicted for each in reports):
             app.note(_not_timed(reports))
     for each in failed:

@@ -91,6 +91,15 @@ def outcomes(reports: Sequence[Report]) -> Table:
     return table(headings, rows, left=["problem"])
 
 
+def ties(reports: Sequence[Report], space: Space) -> list[str]:
+    """Each config that cannot be told from the best."""
+    return [
+        f"{report.problem.key}, ties with the best: {text.config(config, space)}"
+        for report in reports
+        for config in report.ties
+    ]
+
+
 def paces(reports: Sequence[Report]) -> list[str]:
     """For each problem that was timed how fast, and how much of the time on the GPU."""
     lines = []

@@ -232,13 +232,14 @@ def test_starts_come_from_near_shapes_and_other_devices(pool: FakePool, tmp_path
         confirmed(store, Sgemm.parse("32x32x64"), sibling, sm_count=7)
         confirmed(store, PROBLEM, foreign, arch=80, name="A100")
     events: list[object] = []
-    search([PROBLEM], arch=75, budget=Budget(trials=5), store=place, door=FakeDoor,
+    search([PROBLEM], arch=75, budget=Budget(trials=6), store=place, door=FakeDoor,
            listener=events.append)  # fmt: skip
     tried = [event.config for event in events if isinstance(event, Tried)]
-    assert tried[:3] == [here, sibling, foreign], "the nearest first, far ones not at all"
+    known = [config for config in tried if config in (here, far, sibling, foreign)]
+    assert known == [here, sibling, foreign], "the nearest first, far ones not at all"
     with Store.open(place, read_only=True) as store:
         (run, *_) = store.runs(sort="-id")
-    assert run["starts"].startswith("near_shape 2, foreign_arch 1, preset ")
+    assert "near_shape 2, foreign_arch 1, preset " in run["starts"]
 
 
 def test_distances() -> None:

@@ -229,6 +229,11 @@ def test_the_table_and_the_summary(stand_in: StandIn) -> None:
     ]
 
 
+def test_verbose_names_the_ties(stand_in: StandIn) -> None:
+    result = run("--arch", "75", "--shape", "64x64x64", "-v")
+    assert result.stderr.endswith("sgemm/64x64x64/nn, ties with the best: large\n")
+
+
 def test_quiet_leaves_the_table_alone(stand_in: StandIn) -> None:
     result = run("--arch", "75", "--shape", "64x64x64", "-q")
     assert result.stderr == ""

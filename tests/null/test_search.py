@@ -348,7 +348,7 @@ def test_trials_of_another_driver_are_kept_and_not_taken_up(
     assert started.resumed_trials == 0 and len(tried(later)) == 8
     assert len(rows(place, stage="search")) == 16
     assert tried(later)[0] == first.best, "but the best of then is the first to be tried"
-    assert second.best is not None and tried(events)
+    assert second.best is not None and len(set(tried(events))) == 8
 
 
 def test_configs_that_the_space_no_longer_has_are_left_alone(
@@ -380,14 +380,14 @@ def test_a_search_without_seeds_begins_with_the_presets_alone(
     presets = space.load().start_configs(PROBLEM, 75)
     _, events = run(place, len(presets), seeded=False)
     assert tried(events) == presets
-    _, seeded = run(tmp_path / "s.db", len(presets) + 16)
-    assert tried(seeded)[len(presets):] and set(presets) <= set(tried(seeded))  # fmt: skip
+    _, seeded = run(tmp_path / "s.db", len(presets) + 10)
+    assert len(set(tried(seeded)) - set(presets)) == 10
     with Store.open(place) as store:
         (row,) = store.runs()
     assert row["starts"] == f"preset {len(presets)}"
     with Store.open(tmp_path / "s.db") as store:
         (row,) = store.runs()
-    assert row["starts"] == f"preset {len(presets)}, model 16"
+    assert "preset " in row["starts"] and row["starts"].endswith(", model 16")
 
 
 def test_a_compile_that_takes_too_long_is_a_row_and_bars_the_config(
