@@ -5,9 +5,10 @@
     autotune.search("2048x2048x2048")            # tune, and remember the best
     autotune.lookup(2048, 2048, 2048, arch=75)   # the best known config, and how it is known
     autotune.results("best", arch=75)            # what is in the store, as rows
+    autotune.sgemm(a, b)                         # the product of arrays on a GPU, by that kernel
 
 Importing the package loads none of its parts: each name is imported when it is first used, and
-only searching and asking for live devices touches the driver.
+only searching, multiplying and asking for live devices touches the driver.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from autotune.errors import AutotuneError as AutotuneError
     from autotune.lookup import Answer as Answer
     from autotune.lookup import lookup as lookup
+    from autotune.runtime import Gemm as Gemm
+    from autotune.runtime import sgemm as sgemm
     from autotune.search import Outlook as Outlook
     from autotune.search import Report as Report
     from autotune.store import Store as Store
@@ -44,6 +47,7 @@ _HOMES = {
     "Device": "types",
     "Drift": "drift",
     "Evidence": "types",
+    "Gemm": "runtime",
     "Match": "types",
     "Outcome": "types",
     "Outlook": "search",
@@ -55,6 +59,7 @@ _HOMES = {
     "plan": "api",
     "results": "api",
     "search": "api",
+    "sgemm": "runtime",
     "verify_best": "api",
 }
 """Public name to the module that defines it."""

@@ -5,7 +5,17 @@
     │   ├── ShapeError                a shape, or a problem's other sizes
     │   ├── ArchitectureError         an architecture that is unknown or cannot be served
     │   ├── SpaceError                a search-space file
-    │   └── InfeasibleError           a config that the constraints refuse
+    │   ├── InfeasibleError           a config that the constraints refuse
+    │   ├── ArrayError                an array that `sgemm` or `Gemm` cannot take; it is named
+    │   │   ├── DtypeError                its elements are not float32
+    │   │   ├── ArrayShapeError           its sizes do not fit the other arrays or the plan
+    │   │   ├── ArrayDeviceError          it lies on another GPU, or on none
+    │   │   ├── StrideError               how its elements lie is no matrix of BLAS
+    │   │   ├── AlignmentError            its address is no multiple of what is needed
+    │   │   ├── ReadOnlyError             the output may not be written
+    │   │   ├── OverlapError              the output shares memory with an input
+    │   │   └── ContextError              its memory is no longer there
+    │   └── CaptureError              a stream is captured, and the kernel is not loaded yet
     ├── NotFoundError             3   the store has no such thing
     ├── DeviceError               4   no usable device or driver
     │   └── DriverError               a call to the driver failed
@@ -50,6 +60,54 @@ class SpaceError(UsageError):
 
 class InfeasibleError(UsageError):
     """A config that the search space or a constraint refuses; the message gives the reason."""
+
+
+class ArrayError(UsageError):
+    """An array that a product cannot take; nothing was launched.
+
+    Attributes:
+        operand: `a`, `b` or `out`.
+    """
+
+    def __init__(self, operand: str, message: str) -> None:
+        super().__init__(f"{operand} {message}")
+        self.operand = operand
+
+
+class DtypeError(ArrayError):
+    """Elements of another type than float32 of this machine's byte order."""
+
+
+class ArrayShapeError(ArrayError):
+    """Sizes that do not fit those of the other arrays, or those that were planned for."""
+
+
+class ArrayDeviceError(ArrayError):
+    """Memory of the host, or of another GPU than that of the other arrays."""
+
+
+class StrideError(ArrayError):
+    """Elements that do not lie as BLAS has them: rows, or columns, of neighbours."""
+
+
+class AlignmentError(ArrayError):
+    """An address that is no multiple of 4 bytes, or of what a plan was made for."""
+
+
+class ReadOnlyError(ArrayError):
+    """An output that its library does not let anybody write."""
+
+
+class OverlapError(ArrayError):
+    """An output that shares elements with an input."""
+
+
+class ContextError(ArrayError):
+    """Memory that no live context has: it was freed, or its context was."""
+
+
+class CaptureError(UsageError):
+    """A stream is being captured, and the call would have to compile, load or time first."""
 
 
 class NotFoundError(AutotuneError):

@@ -63,9 +63,15 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
         )
     status, *values = function(*args)
     if status != driver.CUresult.CUDA_SUCCESS:
-        hint = FORK_RULE if status == _NOT_INITIALIZED else ""
-        raise DriverError(function.__name__, int(status), status.name, hint)
+        raise failure(function.__name__, status)
     return values[0] if len(values) == 1 else tuple(values)
+
+
+def failure(name: str, status: driver.CUresult) -> DriverError:
+    """The error of a call that did not succeed."""
+    return DriverError(
+        name, int(status), status.name, FORK_RULE if status == _NOT_INITIALIZED else ""
+    )
 
 
 def devices() -> list[Device]:

@@ -1,0 +1,161 @@
+"""A plan loaded into one context, which any thread enqueues on any stream.
+
+What a launch costs is what Python does for it, so everything that does not change from one call to
+the next is done once. The arguments of all launches of a plan lie in one frame:
+
+    addresses of operands and workspaces, scalars   one word of 8 bytes each, written by every call
+    sizes                                           one word each, written once
+    tensor maps                                     128 bytes each, written when the address changes
+
+and each launch has a list of pointers into it, which is what the driver reads. While a call fills a
+frame and enqueues, no other thread may touch it: each takes one from a pile and puts it back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from cuda.bindings import driver
+
+from autotune.gpu import bindings
+from autotune.gpu.bindings import BindingsKernel, call
+from autotune.types import LaunchPlan, TensorMap
+
+WORD_BYTES = 8
+_MAP_WORDS = 16
+_MAP_ALIGNMENT_BYTES = 64
+KEPT_MAPS = 256
+"""Addresses for which encoded tensor maps are kept."""
+
+
+class _Frame:
+    """The arguments of one call.
+
+    Attributes:
+        memory: The words.
+        start_bytes: Of the first word in `memory`.
+        parameters: For each launch, the address of its list of pointers.
+        mapped: For each tensor map, the address for which it is encoded now.
+    """
+
+    __slots__ = ("_lists", "mapped", "memory", "parameters", "start_bytes")
+
+    def __init__(self, words: int, constants: dict[int, int], lists: Sequence[Sequence[int]]):
+        self.memory = (ctypes.c_uint64 * (words + _MAP_ALIGNMENT_BYTES // WORD_BYTES))()
+        base = ctypes.addressof(self.memory)
+        self.start_bytes = -base % _MAP_ALIGNMENT_BYTES
+        first = base + self.start_bytes
+        for word, value in constants.items():
+            struct.pack_into("=q", self.memory, self.start_bytes + word * WORD_BYTES, value)
+        self._lists = [
+            (ctypes.c_void_p * max(1, len(each)))(*(first + word * WORD_BYTES for word in each))
+            for each in lists
+        ]
+        self.parameters = tuple(ctypes.addressof(each) for each in self._lists)
+        self.mapped: dict[int, int] = {}
+
+
+class Prepared:
+    """The launches of a plan in the context that was current when it was made.
+
+    A module stays loaded as long as its context lives.
+    """
+
+    def __init__(self, cubin: bytes, plan: LaunchPlan, operands: Sequence[str]) -> None:
+        """Loads the binary.
+
+        Args:
+            operands: Names in the order in which `enqueue` gets their addresses.
+
+        Raises:
+            DriverError: the binary is not for this device or driver, or asks for more than it has.
+        """
+        module = call(driver.cuModuleLoadData, cubin)
+        addresses = [*operands, *(each.name for each in plan.workspaces)]
+        scalars = dict.fromkeys(
+            argument.name
+            for launch in plan.launches
+            for argument in launch.arguments
+            if argument.kind == "float32"
+        )
+        self.scalars = tuple(scalars)
+        written = {name: word for word, name in enumerate((*addresses, *scalars))}
+        self._pack = struct.Struct(f"={len(addresses)}Q" + "f4x" * len(scalars)).pack_into
+        self._constants: dict[int, int] = {}
+        self._maps: list[tuple[int, int, TensorMap]] = []
+        self._lists: list[list[int]] = []
+        self._launches: list[Callable[..., tuple[Any]]] = []
+        words = len(written)
+        constants = [
+            argument
+            for launch in plan.launches
+            for argument in launch.arguments
+            if argument.kind in ("int32", "int64")
+        ]
+        first_map = -(-(words + len(constants)) // WORD_BYTES) * WORD_BYTES
+        for launch in plan.launches:
+            places = []
+            for argument in launch.arguments:
+                if argument.tensor_map is not None:
+                    place = first_map + _MAP_WORDS * len(self._maps)
+                    operand = operands.index(argument.tensor_map.operand)
+                    self._maps.append((place * WORD_BYTES, operand, argument.tensor_map))
+                elif argument.kind in ("int32", "int64"):
+                    place = words + len(self._constants)
+                    self._constants[place] = argument.value
+                else:
+                    place = written[argument.name]
+                places.append(place)
+            self._lists.append(places)
+            kernel = BindingsKernel.of(
+                call(driver.cuModuleGetFunction, module, launch.entry.encode())
+            )
+            kernel.allow_shared(launch.shared_bytes)
+            head = (kernel.handle, *launch.grid, *launch.block, launch.shared_bytes)
+            self._launches.append(partial(driver.cuLaunchKernel, *head))
+        self._words = first_map + _MAP_WORDS * len(self._maps)
+        self._encoded: dict[tuple[int, int], bytes] = {}
+        self._pile: list[_Frame] = []
+
+    def enqueue(self, stream: int, *values: float) -> None:
+        """Enqueues all launches.
+
+        Args:
+            values: Addresses of operands and of workspaces, then the scalars in the order of
+                `scalars`.
+
+        Raises:
+            DriverError: the driver refuses a launch.
+        """
+        pile = self._pile
+        # `pop` and `append` are one step each, for threads and for signal handlers.
+        try:
+            frame = pile.pop()
+        except IndexError:
+            frame = _Frame(self._words, self._constants, self._lists)
+        try:
+            self._pack(frame.memory, frame.start_bytes, *values)
+            for index, (_, operand, _) in enumerate(self._maps):
+                if frame.mapped.get(index) != values[operand]:
+                    self._map(frame, index, int(values[operand]))
+            for launch, parameters in zip(self._launches, frame.parameters, strict=True):
+                status = launch(stream, parameters, 0)[0]
+                if status:
+                    raise bindings.failure("cuLaunchKernel", status)
+        finally:
+            pile.append(frame)
+
+    def _map(self, frame: _Frame, index: int, address: int) -> None:
+        offset, _, tensor_map = self._maps[index]
+        raw = self._encoded.get((index, address))
+        if raw is None:
+            raw = bindings.encoded(tensor_map, address)
+            if len(self._encoded) >= KEPT_MAPS:
+                self._encoded.clear()
+            self._encoded[index, address] = raw
+        ctypes.memmove(ctypes.addressof(frame.memory) + frame.start_bytes + offset, raw, len(raw))
+        frame.mapped[index] = address

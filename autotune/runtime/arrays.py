@@ -1,0 +1,378 @@
+"""An array of any library: where it lies, how, and what makes another one.
+
+A library is asked in two ways. `see` is for every call: the address, and a key that is equal for
+all arrays that lie alike. `view` is for the first call of its kind: the same in plain terms, which
+the checks read. PyTorch and CuPy have ways of their own, since their `__cuda_array_interface__`
+takes longer than a launch; everything else is read through that interface, or through DLPack.
+
+Where a product has no `out`, the library of A makes it: PyTorch, CuPy and PyCUDA. Others have to
+pass one, since there is no common way to make an array that may be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol
+
+from autotune.errors import (
+    AlignmentError,
+    ArrayDeviceError,
+    ArrayError,
+    ContextError,
+    DriverError,
+    DtypeError,
+    ReadOnlyError,
+    StrideError,
+    UsageError,
+)
+from autotune.gpu import caller
+from autotune.runtime import dlpack, streams
+
+FLOAT32 = "<f4"
+FLOAT_BYTES = 4
+WIDEST_BYTES = 16
+"""Of one access; addresses that are equal modulo this are aligned alike."""
+
+Seen = tuple[int, Hashable, int | None]
+"""Address; key; a stream whose work the array still waits for, None where none is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """An array as it lies on a device.
+
+    Attributes:
+        name: Which operand it is.
+        type: Of its elements, as the array interface writes it.
+        shape: Elements along each axis.
+        strides: Bytes from one element to the next, along each axis.
+        device: CUDA's number; -1 where nothing is stored, so that it does not matter.
+    """
+
+    name: str
+    address: int
+    type: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: int
+    is_read_only: bool = False
+
+    def check(self) -> None:
+        """Refuses what no kernel reads.
+
+        Raises:
+            DtypeError, AlignmentError, StrideError: not float32, or not on multiples of 4 bytes.
+        """
+        if self.type != FLOAT32:
+            raise DtypeError(
+                self.name, f"holds {self.type}, not float32 ({FLOAT32}); pass it converted"
+            )
+        if self.address % FLOAT_BYTES:
+            raise AlignmentError(
+                self.name,
+                f"begins at {self.address:#x}, which is no multiple of {FLOAT_BYTES} bytes",
+            )
+        if any(stride % FLOAT_BYTES for stride in self.strides):
+            raise StrideError(
+                self.name,
+                f"has strides of {self.strides} bytes, which are no multiples of {FLOAT_BYTES}",
+            )
+
+
+class Library(Protocol):
+    """How the arrays of one library are read and made."""
+
+    def see(self, array: Any, name: str, stream: int) -> Seen:
+        """Address and key of an array for work on a stream.
+
+        Raises:
+            ArrayError: one of its classes, with the name.
+        """
+        ...
+
+    def view(self, array: Any, name: str, stream: int) -> View:
+        """The same in plain terms."""
+        ...
+
+    def stream(self, array: Any) -> int:
+        """The stream on which its library works now."""
+        ...
+
+    def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
+        """A new array in C order beside this one, ready for work on `stream`.
+
+        Args:
+            stream: As the caller wrote it; None for the library's current one.
+        """
+        ...
+
+
+class Torch:
+    """PyTorch's tensors."""
+
+    def __init__(self) -> None:
+        self._torch = import_module("torch")
+        self._grad_enabled = self._torch.is_grad_enabled
+        # Not public, but without it the stream alone takes as long as a launch.
+        self._raw_stream = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
+
+    def see(self, array: Any, name: str, stream: int) -> Seen:
+        if array.requires_grad and self._grad_enabled():
+            raise ArrayError(
+                name,
+                "requires a gradient, which sgemm does not compute; pass "
+                f"{name}.detach(), or call it under torch.no_grad()",
+            )
+        try:
+            address: int = array.data_ptr()
+            key = (
+                array.dtype,
+                array.shape,
+                array.stride(),
+                array.get_device(),
+                array.is_neg(),
+                address % WIDEST_BYTES,
+            )
+        except RuntimeError as error:  # sparse tensors, tensors without memory
+            raise ArrayError(name, f"is no tensor with strides: {error}") from error
+        return address, key, None
+
+    def view(self, array: Any, name: str, stream: int) -> View:
+        if array.is_neg():
+            raise ArrayError(name, f"is a negated view; pass {name}.resolve_neg()")
+        if array.get_device() < 0 or array.device.type != "cuda":
+            raise _elsewhere(name, str(array.device), f"{name}.cuda()")
+        word = array.element_size()
+        is_float32 = array.dtype is self._torch.float32
+        return View(
+            name=name,
+            address=array.data_ptr(),
+            type=FLOAT32 if is_float32 else str(array.dtype).removeprefix("torch."),
+            shape=tuple(array.shape),
+            strides=tuple(word * stride for stride in array.stride()),
+            device=array.get_device() if array.numel() else -1,
+        )
+
+    def stream(self, array: Any) -> int:
+        index: int = array.get_device()
+        if index < 0:
+            return caller.LEGACY_STREAM  # `view` refuses it
+        if self._raw_stream is not None:
+            found: int = self._raw_stream(index)
+            return found
+        return int(self._torch.cuda.current_stream(index).cuda_stream)
+
+    def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
+        # Memory of PyTorch's cache may still be in use on the stream that it was made on.
+        with nullcontext() if stream is None else self._on(array, stream):
+            return array.new_empty(shape, requires_grad=False)
+
+    def _on(self, array: Any, stream: Any) -> Any:
+        cuda = self._torch.cuda
+        if not isinstance(stream, cuda.Stream):
+            stream = cuda.ExternalStream(streams.handle(stream), device=array.device)
+        return cuda.stream(stream)
+
+
+class CuPy:
+    """CuPy's arrays."""
+
+    def __init__(self) -> None:
+        self._cupy = import_module("cupy")
+        self._current = self._cupy.cuda.get_current_stream
+
+    def see(self, array: Any, name: str, stream: int) -> Seen:
+        data = array.data
+        address: int = data.ptr
+        where = data.device_id, address % WIDEST_BYTES
+        return address, (array.dtype.str, array.shape, array.strides, where), None
+
+    def view(self, array: Any, name: str, stream: int) -> View:
+        return View(
+            name=name,
+            address=array.data.ptr,
+            type=array.dtype.str,
+            shape=array.shape,
+            strides=array.strides,
+            device=array.data.device_id if array.size else -1,
+        )
+
+    def stream(self, array: Any) -> int:
+        return streams.handle(self._current(array.data.device_id).ptr)
+
+    def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
+        cuda = self._cupy.cuda
+        with (
+            array.device,
+            nullcontext() if stream is None else cuda.ExternalStream(streams.handle(stream)),
+        ):
+            return self._cupy.empty(shape, self._cupy.float32)
+
+
+class Interface:
+    """Everything that has `__cuda_array_interface__`; where it does not say on which device, the
+    driver does."""
+
+    def see(self, array: Any, name: str, stream: int) -> Seen:
+        fields = self._fields(array, name)
+        address, is_read_only = fields["data"]
+        address = address or 0
+        shape, strides = fields["shape"], fields.get("strides")
+        where = _device(address, shape, name), address % WIDEST_BYTES
+        key = (fields["typestr"], shape, strides, is_read_only, fields.get("mask") is None, where)
+        pending = fields.get("stream")
+        return address, key, None if pending is None else streams.handle(pending)
+
+    def view(self, array: Any, name: str, stream: int) -> View:
+        fields = self._fields(array, name)
+        if fields.get("mask") is not None:
+            raise ArrayError(name, "has a mask, which sgemm does not apply")
+        address, is_read_only = fields["data"]
+        shape, type_ = tuple(fields["shape"]), str(fields["typestr"])
+        strides = fields.get("strides")
+        if strides is None:
+            word = int(type_[2:] or 0)
+            strides = tuple(word * step for step in dlpack.tight(shape))
+        return View(
+            name=name,
+            address=address or 0,  # libraries write None or 0 where there is nothing
+            type=type_,
+            shape=shape,
+            strides=tuple(strides),
+            device=_device(address or 0, shape, name),
+            is_read_only=bool(is_read_only),
+        )
+
+    def stream(self, array: Any) -> int:
+        pending = self._fields(array, "a").get("stream")
+        return caller.LEGACY_STREAM if pending is None else streams.handle(pending)
+
+    def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
+        raise UsageError(_needs_out(array))
+
+    @staticmethod
+    def _fields(array: Any, name: str) -> dict[str, Any]:
+        try:
+            fields: dict[str, Any] = array.__cuda_array_interface__
+        except Exception as error:  # whatever a library raises for what it does not export
+            raise ArrayError(name, f"does not show its memory: {error}") from error
+        return fields
+
+
+class PyCuda(Interface):
+    """PyCUDA's arrays, which say on no stream that they are still written."""
+
+    def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
+        return type(array)(shape, array.dtype, allocator=array.allocator)
+
+
+class DLPack:
+    """Everything else that has `__dlpack__`."""
+
+    def see(self, array: Any, name: str, stream: int) -> Seen:
+        tensor = self._tensor(array, name, stream)
+        where = tensor.device_kind, tensor.device_index, tensor.address % WIDEST_BYTES
+        written = tensor.is_read_only or tensor.is_copy
+        return tensor.address, (tensor.type, tensor.shape, tensor.strides, written, where), None
+
+    def view(self, array: Any, name: str, stream: int) -> View:
+        tensor = self._tensor(array, name, stream)
+        if tensor.is_copy and name == "out":
+            raise ReadOnlyError(name, "is shown as a copy, so that what is written would be lost")
+        word = int(tensor.type[2:]) if tensor.type[:1] in "<>" else FLOAT_BYTES
+        return View(
+            name=name,
+            address=tensor.address,
+            type=tensor.type,
+            shape=tensor.shape,
+            strides=tuple(word * stride for stride in tensor.strides),
+            device=tensor.device_index if all(tensor.shape) else -1,
+            is_read_only=tensor.is_read_only,
+        )
+
+    def stream(self, array: Any) -> int:
+        return caller.LEGACY_STREAM
+
+    def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
+        raise UsageError(_needs_out(array))
+
+    @staticmethod
+    def _tensor(array: Any, name: str, stream: int) -> dlpack.Tensor:
+        kind, _ = array.__dlpack_device__()
+        if kind not in dlpack.CUDA:
+            raise _elsewhere(name, f"a device of DLPack's type {kind}", "a copy on the GPU")
+        try:
+            return dlpack.read(array, streams.exported(stream))
+        except (BufferError, TypeError, ValueError, RuntimeError) as error:
+            raise ArrayError(name, f"does not show its memory: {error}") from error
+
+
+_KNOWN: dict[str, type[Library]] = {"torch": Torch, "cupy": CuPy, "pycuda": PyCuda}
+"""Libraries with ways of their own, by the package that defines the array's type or a base."""
+
+_libraries: dict[type, Library] = {}
+
+
+def library(array: Any, name: str) -> Library:
+    """How arrays of this type are read.
+
+    Raises:
+        ArrayError: they show no memory of a GPU.
+    """
+    kind = type(array)
+    found = _libraries.get(kind)
+    if found is None:
+        found = _libraries[kind] = _library(array, name)
+    return found
+
+
+def _library(array: Any, name: str) -> Library:
+    for base in type(array).__mro__:
+        if (package := base.__module__.partition(".")[0]) in _KNOWN:
+            return _made(_KNOWN[package])
+    if hasattr(array, "__cuda_array_interface__"):
+        return _made(Interface)
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        return _made(DLPack)
+    raise ArrayError(
+        name,
+        f"is a {type(array).__module__}.{type(array).__qualname__}, which shows no memory of a "
+        "GPU; pass an array with __cuda_array_interface__ or __dlpack__, as of PyTorch, CuPy or "
+        "PyCUDA",
+    )
+
+
+@cache
+def _made(kind: type[Library]) -> Library:
+    return kind()
+
+
+def _device(address: int, shape: tuple[int, ...], name: str) -> int:
+    """The device that the driver names; -1 where nothing is stored."""
+    if not all(shape):
+        return -1
+    try:
+        return caller.device_of(address)
+    except DriverError as error:
+        if error.name != "CUDA_ERROR_INVALID_VALUE":
+            raise
+        raise ContextError(
+            name,
+            f"lies at {address:#x}, where no live context has memory: it was freed, its "
+            "context was destroyed, or it is memory of the host",
+        ) from error
+
+
+def _elsewhere(name: str, where: str, remedy: str) -> ArrayDeviceError:
+    return ArrayDeviceError(name, f"lies on {where}, not on a GPU of NVIDIA; pass {remedy}")
+
+
+def _needs_out(array: Any) -> str:
+    return (
+        f"out is needed: {type(array).__module__}.{type(array).__qualname__} has no way that is "
+        "known here to make an array; those of PyTorch, CuPy and PyCUDA have"
+    )

@@ -1,0 +1,116 @@
+"""What every call does: reads its arrays, finds the launches that were bound for such ones, runs
+them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from autotune.errors import UsageError
+from autotune.gpu import caller
+from autotune.runtime import streams
+from autotune.runtime.arrange import Shape, result_shape
+from autotune.runtime.arrays import View, library
+from autotune.runtime.bound import Bound
+
+KEPT_CALLS = 4096
+"""Ways in which arrays lay that are remembered; beyond them all are forgotten, none unloaded."""
+
+Views = tuple[View, View, View]
+Bind = Callable[[Views, bool, bool, bool, int], Bound]
+"""Launches for A, B and output, whether A and B are transposed and beta is 0, and a stream."""
+
+_FLOAT = struct.Struct("<f")
+
+
+class Calls:
+    """Calls that differ in nothing but addresses, scalars and stream share their launches."""
+
+    def __init__(self, bind: Bind) -> None:
+        self._bind = bind
+        self._bounds: dict[Hashable, Bound] = {}
+        self._shapes: dict[Hashable, Shape] = {}
+
+    def run(
+        self,
+        a: Any,
+        b: Any,
+        out: Any,
+        alpha: float,
+        beta: float,
+        trans_a: bool,
+        trans_b: bool,
+        stream: Any,
+    ) -> Any:
+        """Enqueues a product; `sgemm` has the arguments."""
+        alpha, beta = rounded(alpha, "alpha"), rounded(beta, "beta")
+        library_a, library_b = library(a, "a"), library(b, "b")
+        handle = library_a.stream(a) if stream is None else streams.handle(stream)
+        address_a, key_a, wait_a = library_a.see(a, "a", handle)
+        address_b, key_b, wait_b = library_b.see(b, "b", handle)
+        if out is None:
+            if beta:
+                raise UsageError(
+                    f"beta is {beta}, but there is no out for it to be multiplied with; pass out, "
+                    "or leave beta at 0"
+                )
+            inputs = key_a, key_b, trans_a, trans_b
+            shape = self._shapes.get(inputs)
+            if shape is None:
+                # Before the library makes an array of this shape, and perhaps of another type.
+                shape = checked_shape(a, b, trans_a, trans_b, handle)
+                _remember(self._shapes, inputs, shape)
+            out = library_a.empty(a, shape, stream)
+        library_out = library(out, "out")
+        address_out, key_out, wait_out = library_out.see(out, "out", handle)
+        key = key_a, key_b, key_out, trans_a, trans_b, not beta
+        bound = self._bounds.get(key)
+        if bound is None:
+            views = (
+                library_a.view(a, "a", handle),
+                library_b.view(b, "b", handle),
+                library_out.view(out, "out", handle),
+            )
+            bound = self._bind(views, trans_a, trans_b, not beta, handle)
+            _remember(self._bounds, key, bound)
+        for wait in (wait_a, wait_b, wait_out):
+            if wait is not None and wait != handle:
+                caller.wait(handle, wait)
+        bound.run(address_a, address_b, address_out, alpha, beta, handle)
+        return out
+
+    def forget(self) -> None:
+        """The next call of every kind is bound anew."""
+        self._bounds.clear()
+
+
+def checked_shape(a: Any, b: Any, trans_a: bool, trans_b: bool, stream: int) -> Shape:
+    """The shape of a product whose inputs were checked alone.
+
+    Raises:
+        ArrayError: one of its classes.
+    """
+    views = library(a, "a").view(a, "a", stream), library(b, "b").view(b, "b", stream)
+    for view in views:
+        view.check()
+    return result_shape(views[0].shape, views[1].shape, trans_a, trans_b)
+
+
+def rounded(value: float, name: str) -> float:
+    """A scalar as FP32 has it, so that what is 0 there is 0 for the rules of BLAS as well.
+
+    Raises:
+        UsageError: no real number, or one beyond FP32.
+    """
+    try:
+        found: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
+    except (struct.error, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"{name} is {value!r}, which is no number of FP32: {error}") from error
+    return found
+
+
+def _remember(kept: dict[Hashable, Any], key: Hashable, value: Any) -> None:
+    if len(kept) >= KEPT_CALLS:
+        kept.clear()
+    kept[key] = value
