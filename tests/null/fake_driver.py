@@ -15,6 +15,7 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from cuda.bindings import driver
 
 from autotune import archs
 from autotune.gpu import bindings, caller
-from autotune.runtime import binary, gemm, plan
+from autotune.runtime import arrays, binary, gemm, plan
 from autotune.runtime.calls import Calls
 from autotune.runtime.once import Once
 from autotune.types import Binary, Device, Launch, LaunchPlan, Operand, Problem, Variant
@@ -72,6 +73,7 @@ class FakeDriver:
         captured: What was enqueued on them.
         fail: Names of functions that fail, with the status.
         launches: Entry, stream and values by name of each launch.
+        before_launch: Called each once, before a launch reads its arguments.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, arch: int = 75, count: int = 2) -> None:
@@ -82,13 +84,12 @@ class FakeDriver:
         ]
         self.calls: list[tuple[str, threading.Thread]] = []
         self.launches: list[tuple[str, int, dict[str, Any]]] = []
+        self.before_launch: list[Callable[[], object]] = []
         self.capturing: set[int] = set()
         self.captured: list[str] = []
         self.fail: dict[str, str] = {}
         self.streams: dict[int, int] = {}
-        self.maps = 0
         self.placed: list[tuple[int, int, int]] = []
-        self.problems: dict[int, Problem] = {}
         self._primaries: dict[int, Context] = {}
         self._threads = threading.local()
         self._handles: dict[int, Any] = {}
@@ -109,6 +110,8 @@ class FakeDriver:
         monkeypatch.setattr(gemm, "_calls", Calls(gemm._bind))
         monkeypatch.setattr(gemm, "_tuning_calls", Calls(gemm._bind_tuned))
         monkeypatch.setattr(binary, "binary", compiled)
+        monkeypatch.setattr(arrays, "_libraries", {})
+        monkeypatch.setattr(arrays, "_made", cache(arrays._made.__wrapped__))
 
     def _function(self, name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
         def function(*args: Any) -> tuple[Any, ...]:
@@ -280,6 +283,8 @@ class FakeDriver:
         context, problem, launch_plan, launch = self._handles[function]
         if context is not self.current():
             raise Refused("INVALID_HANDLE")
+        if self.before_launch:
+            self.before_launch.pop()()
         *shape, shared_bytes, stream, pointers, _ = rest
         assert tuple(shape) == (*launch.grid, *launch.block) and shared_bytes == launch.shared_bytes
         values = arguments(launch, pointers)
