@@ -314,6 +314,11 @@ def arguments(launch: Launch, pointers: int) -> dict[str, Any]:
 
 def run(problem: Problem, launch_plan: LaunchPlan, launch: Launch, values: dict[str, Any]) -> None:
     """What a launch does. One that adds up parts finds in them whose they are."""
+    for operand in problem.operands if problem.operands[0].span_elements else ():
+        address = values.get(operand.name, 0)
+        assert address % operand.alignment_bytes == 0, (
+            f"{operand.name} is less aligned than planned"
+        )
     for workspace in launch_plan.workspaces:
         if workspace.name not in values:
             continue

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_driver import FakeDriver, Shown
-from runtime_helpers import Maker
+from runtime_helpers import Maker, problems
 
 import autotune
 from autotune import errors
@@ -161,6 +161,24 @@ def test_capsules_that_cannot_be_taken(make: Maker) -> None:
         autotune.sgemm(a, no_capsule, out)
     autotune.sgemm(a, b, out)
     assert np.array_equal(out.array, a.array @ b.array)
+
+
+# *** all of them ***
+
+
+@pytest.mark.parametrize("kind", ["Shown", "Exported", "Tensor", "CuPyArray"])
+def test_arrays_that_lie_alike_but_are_aligned_otherwise(
+    torch: Any, cupy: Any, make: Maker, kind: str
+) -> None:
+    """The fake driver refuses addresses that are less aligned than the plan."""
+    show = globals()[kind]
+    for offsets in ((0, 0, 0), (1, 0, 0), (0, 2, 0), (0, 0, 3), (0, 0, 0)):
+        shapes = ((8, 8), (8, 8), (8, 8))
+        a, b, out = (make(*s, offset=o) for s, o in zip(shapes, offsets, strict=True))
+        autotune.sgemm(show(a), show(b), show(out))
+        assert np.array_equal(out, a @ b)
+    keys = [key.split("/nn")[1] for key in problems()]
+    assert keys == ["", "/align_a=4", "/align_b=8", "/align_c=4"]
 
 
 # *** the array interface ***
@@ -351,14 +369,15 @@ class CuPyArray:
         self.device = contextlib.nullcontext()
 
 
-def test_arrays_of_cupy(monkeypatch: pytest.MonkeyPatch, make: Maker, fake: FakeDriver) -> None:
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch, fake: FakeDriver) -> Any:
     module: Any = ModuleType("cupy")
     module.float32 = np.float32
     module.empty = lambda shape, dtype: CuPyArray(np.full(shape, np.nan, dtype))
-    external: list[int] = []
+    module.external = []
 
     def external_stream(handle: int) -> Any:
-        external.append(handle)
+        module.external.append(handle)
         return contextlib.nullcontext()
 
     module.cuda = SimpleNamespace(
@@ -367,12 +386,16 @@ def test_arrays_of_cupy(monkeypatch: pytest.MonkeyPatch, make: Maker, fake: Fake
     )
     monkeypatch.setitem(sys.modules, "cupy", module)
     monkeypatch.setattr(CuPyArray, "__module__", "cupy._core.core")
+    return module
+
+
+def test_arrays_of_cupy(cupy: Any, make: Maker, fake: FakeDriver) -> None:
     a, b = CuPyArray(make(9, 6).T), CuPyArray(make(9, 8)[:, 1:])
     result = autotune.sgemm(a, b)
     assert np.array_equal(result.array, a.array @ b.array)
-    assert fake.launches[-1][1] == CURRENT and not external
+    assert fake.launches[-1][1] == CURRENT and not cupy.external
     autotune.sgemm(a, b, stream=STREAM)
-    assert fake.launches[-1][1] == STREAM and external == [STREAM]
+    assert fake.launches[-1][1] == STREAM and cupy.external == [STREAM]
     with pytest.raises(errors.DtypeError, match="b holds <f8"):
         autotune.sgemm(a, CuPyArray(np.zeros((9, 7))))
     with pytest.raises(errors.ArrayDeviceError, match="b lies on device 1"):
