@@ -95,18 +95,20 @@ def _primary(index: int) -> driver.CUcontext:
 
 def stream_id(stream: int) -> int:
     """A number that no other stream has or will have; handles are used again."""
-    return int(call(driver.cuStreamGetId, stream))
+    status, number = driver.cuStreamGetId(stream)
+    if status:
+        raise bindings.failure("cuStreamGetId", status)
+    return int(number)
 
 
 def is_capturing(stream: int) -> bool:
     """Whether what is enqueued goes into a graph that is being captured."""
-    none = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
-    try:
-        return bool(call(driver.cuStreamIsCapturing, stream) != none)
-    except DriverError as error:
-        if error.name in _WITHOUT_CONTEXT:
+    status, state = driver.cuStreamIsCapturing(stream)
+    if status:
+        if status.name in _WITHOUT_CONTEXT:
             return False  # and so no capture was begun in it
-        raise
+        raise bindings.failure("cuStreamIsCapturing", status)
+    return bool(state)  # 0 is CU_STREAM_CAPTURE_STATUS_NONE
 
 
 def wait(stream: int, other: int) -> None:

@@ -65,24 +65,20 @@ class Prepared:
     A module stays loaded as long as its context lives.
     """
 
-    def __init__(self, cubin: bytes, plan: LaunchPlan, operands: Sequence[str]) -> None:
+    def __init__(
+        self, cubin: bytes, plan: LaunchPlan, operands: Sequence[str], scalars: Sequence[str]
+    ) -> None:
         """Loads the binary.
 
         Args:
             operands: Names in the order in which `enqueue` gets their addresses.
+            scalars: Names in the order in which it gets their values; a kernel need not take all.
 
         Raises:
             DriverError: the binary is not for this device or driver, or asks for more than it has.
         """
         module = call(driver.cuModuleLoadData, cubin)
         addresses = [*operands, *(each.name for each in plan.workspaces)]
-        scalars = dict.fromkeys(
-            argument.name
-            for launch in plan.launches
-            for argument in launch.arguments
-            if argument.kind == "float32"
-        )
-        self.scalars = tuple(scalars)
         written = {name: word for word, name in enumerate((*addresses, *scalars))}
         self._pack = struct.Struct(f"={len(addresses)}Q" + "f4x" * len(scalars)).pack_into
         self._constants: dict[int, int] = {}
@@ -125,8 +121,7 @@ class Prepared:
         """Enqueues all launches.
 
         Args:
-            values: Addresses of operands and of workspaces, then the scalars in the order of
-                `scalars`.
+            values: Addresses of operands and of workspaces, then the scalars.
 
         Raises:
             DriverError: the driver refuses a launch.
@@ -139,9 +134,10 @@ class Prepared:
             frame = _Frame(self._words, self._constants, self._lists)
         try:
             self._pack(frame.memory, frame.start_bytes, *values)
-            for index, (_, operand, _) in enumerate(self._maps):
-                if frame.mapped.get(index) != values[operand]:
-                    self._map(frame, index, int(values[operand]))
+            if self._maps:
+                for index, (_, operand, _) in enumerate(self._maps):
+                    if frame.mapped.get(index) != values[operand]:
+                        self._map(frame, index, int(values[operand]))
             for launch, parameters in zip(self._launches, frame.parameters, strict=True):
                 status = launch(stream, parameters, 0)[0]
                 if status:

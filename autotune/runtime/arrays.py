@@ -219,12 +219,20 @@ class Interface:
 
     def see(self, array: Any, name: str, stream: int) -> Seen:
         fields = self._fields(array, name)
+        get = fields.get
         address, is_read_only = fields["data"]
         address = address or 0
-        shape, strides = fields["shape"], fields.get("strides")
-        where = _device(address, shape, name), address % WIDEST_BYTES
-        key = (fields["typestr"], shape, strides, is_read_only, fields.get("mask") is None, where)
-        pending = fields.get("stream")
+        shape = fields["shape"]
+        key = (
+            fields["typestr"],
+            shape,
+            get("strides"),
+            is_read_only,
+            get("mask") is None,
+            _device(address, shape, name),
+            address % WIDEST_BYTES,
+        )
+        pending = get("stream")
         return address, key, None if pending is None else streams.handle(pending)
 
     def view(self, array: Any, name: str, stream: int) -> View:
@@ -353,7 +361,7 @@ def _made(kind: type[Library]) -> Library:
 
 def _device(address: int, shape: tuple[int, ...], name: str) -> int:
     """The device that the driver names; -1 where nothing is stored."""
-    if not all(shape):
+    if 0 in shape:
         return -1
     try:
         return caller.device_of(address)

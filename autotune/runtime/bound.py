@@ -17,13 +17,15 @@ class Bound:
         plan: None where the output has no elements.
     """
 
-    __slots__ = ("_arrangement", "_spans", "_views", "plan")
+    __slots__ = ("_is_swapped", "_repeats", "_spans", "_steps_bytes", "_views", "plan")
 
     def __init__(
         self, plan: Plan | None, arrangement: Arrangement, views: tuple[View, View, View]
     ) -> None:
         self.plan = plan
-        self._arrangement = arrangement
+        self._is_swapped = arrangement.is_swapped
+        self._repeats = arrangement.repeats
+        self._steps_bytes = arrangement.steps_bytes
         self._views = views
         self._spans = tuple(span_bytes(view) for view in views)
 
@@ -42,20 +44,18 @@ class Bound:
             self._look_closely(a, b, out)
         if not (out and (a or not span_a) and (b or not span_b)):
             self._refuse_nowhere(a, b, out)
-        arrangement = self._arrangement
-        first, second = (b, a) if arrangement.is_swapped else (a, b)
-        scalars = {"alpha": alpha, "beta": beta}
-        if arrangement.repeats == 1:
-            self.plan.run((first, second, out), scalars, stream)
+        first, second = (b, a) if self._is_swapped else (a, b)
+        if self._repeats == 1:
+            self.plan.run((first, second, out), (alpha, beta), stream)
             return
-        step_first, step_second, step_out = arrangement.steps_bytes
-        for turn in range(arrangement.repeats):
+        step_first, step_second, step_out = self._steps_bytes
+        for turn in range(self._repeats):
             addresses = (
                 first + turn * step_first,
                 second + turn * step_second,
                 out + turn * step_out,
             )
-            self.plan.run(addresses, scalars, stream)
+            self.plan.run(addresses, (alpha, beta), stream)
 
     def _at(self, a: int, b: int, out: int) -> tuple[View, ...]:
         return tuple(

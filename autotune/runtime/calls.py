@@ -22,6 +22,7 @@ Bind = Callable[[Views, bool, bool, bool, int], Bound]
 """Launches for A, B and output, whether A and B are transposed and beta is 0, and a stream."""
 
 _FLOAT = struct.Struct("<f")
+_EXACT = (1.0, 0.0)
 
 
 class Calls:
@@ -74,9 +75,10 @@ class Calls:
             )
             bound = self._bind(views, trans_a, trans_b, not beta, handle)
             _remember(self._bounds, key, bound)
-        for wait in (wait_a, wait_b, wait_out):
-            if wait is not None and wait != handle:
-                caller.wait(handle, wait)
+        if not (wait_a is wait_b is wait_out is None):
+            for wait in (wait_a, wait_b, wait_out):
+                if wait is not None and wait != handle:
+                    caller.wait(handle, wait)
         bound.run(address_a, address_b, address_out, alpha, beta, handle)
         return out
 
@@ -103,6 +105,8 @@ def rounded(value: float, name: str) -> float:
     Raises:
         UsageError: no real number, or one beyond FP32.
     """
+    if type(value) is float and value in _EXACT:
+        return value
     try:
         found: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
     except (struct.error, TypeError, ValueError, OverflowError) as error:

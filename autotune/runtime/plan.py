@@ -25,6 +25,9 @@ from autotune.types import Binary, Config, Device, Match, Problem, Variant
 
 _log = logging.getLogger("autotune")
 
+SCALARS = ("alpha", "beta")
+"""Names of the FP32 arguments, in the order in which `Plan.run` gets them."""
+
 _workspaces: Once[int, Workspaces] = Once()
 """By the number of a context."""
 
@@ -45,12 +48,12 @@ class Plan:
     binary: Binary
     _prepared: Once[int, Prepared] = field(default_factory=Once)
 
-    def run(self, addresses: tuple[int, ...], scalars: dict[str, float], stream: int) -> None:
+    def run(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Enqueues the launches; the first time in a context it loads the binary.
 
         Args:
             addresses: Of the operands, in the problem's order.
-            scalars: By name; those that the kernel does not take are passed over.
+            scalars: In the order of `SCALARS`.
             stream: A handle of the context that is current, or of the device's primary one.
 
         Raises:
@@ -60,7 +63,10 @@ class Plan:
         context = caller.context_id()
         prepared = self._prepared.known(context)
         if prepared is not None:
-            self._enqueue(prepared, context, addresses, scalars, stream)
+            if self.variant.plan.workspaces:
+                self._enqueue(prepared, context, addresses, scalars, stream)
+            else:
+                prepared.enqueue(stream, *addresses, *scalars)
             return
         # The context of another device is current, or none, or one that is new.
         with caller.on_device(self.device.index):
@@ -84,7 +90,7 @@ class Plan:
 
         def make() -> Prepared:
             with caller.apart_from_captures():
-                return Prepared(self.binary.cubin, self.variant.plan, operands)
+                return Prepared(self.binary.cubin, self.variant.plan, operands, SCALARS)
 
         return self._prepared.get(context, make)
 
@@ -93,16 +99,12 @@ class Plan:
         prepared: Prepared,
         context: int,
         addresses: tuple[int, ...],
-        scalars: dict[str, float],
+        scalars: tuple[float, ...],
         stream: int,
     ) -> None:
-        values = [scalars[name] for name in prepared.scalars]
-        needed = self.variant.plan.workspaces
-        if not needed:
-            prepared.enqueue(stream, *addresses, *values)
-            return
-        with _workspaces.get(context, Workspaces).of(needed, stream) as workspaces:
-            prepared.enqueue(stream, *addresses, *workspaces, *values)
+        shared = _workspaces.get(context, Workspaces)
+        with shared.of(self.variant.plan.workspaces, stream) as workspaces:
+            prepared.enqueue(stream, *addresses, *workspaces, *scalars)
 
 
 def refuse_capture(stream: int, what: str) -> None:

@@ -11,10 +11,10 @@ it was captured on: it gets memory of its own, allocated and freed by the graph 
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from autotune.errors import DeviceError, DriverError
 from autotune.gpu import caller
@@ -30,10 +30,20 @@ Kind = tuple[str, bool]
 
 
 class _Stream:
-    """The workspaces of one stream: address and bytes of each kind."""
+    """The workspaces of one stream: address and bytes of each kind.
+
+    Attributes:
+        lock: Held while they are used, or given back.
+        is_kept: Whether they are still there.
+        used_at: When they were used last, counted in uses.
+    """
+
+    __slots__ = ("_buffers", "is_kept", "lock", "used_at")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.is_kept = True
+        self.used_at = 0
         self._buffers: dict[Kind, tuple[int, int]] = {}
 
     def address(self, workspace: Workspace, stream: int) -> int:
@@ -53,8 +63,29 @@ class _Stream:
 
     def free(self) -> None:
         """Gives all memory back, when the launches that use it are done."""
-        while self._buffers:
-            caller.free(self._buffers.popitem()[1][0])
+        self.is_kept = False
+        with caller.apart_from_captures():
+            while self._buffers:
+                caller.free(self._buffers.popitem()[1][0])
+
+
+class _Use:
+    """Entered, the addresses of a stream's workspaces, which nobody else uses meanwhile."""
+
+    __slots__ = ("_handle", "_needed", "_own")
+
+    def __init__(self, own: _Stream, needed: Sequence[Workspace], handle: int) -> None:
+        self._own, self._needed, self._handle = own, needed, handle
+
+    def __enter__(self) -> list[int]:
+        try:
+            return [self._own.address(each, self._handle) for each in self._needed]
+        except BaseException:
+            self._own.lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._own.lock.release()
 
 
 class Workspaces:
@@ -62,50 +93,42 @@ class Workspaces:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._streams: OrderedDict[int, _Stream] = OrderedDict()
+        self._streams: dict[int, _Stream] = {}
+        self._uses = itertools.count()
 
-    @contextmanager
-    def of(self, workspaces: Sequence[Workspace], stream: int) -> Iterator[list[int]]:
+    def of(self, needed: Sequence[Workspace], stream: int) -> AbstractContextManager[list[int]]:
         """The addresses of a plan's workspaces; what uses them is enqueued inside.
 
         Raises:
             DeviceError: the device has not so much memory left.
         """
         if caller.is_capturing(stream):
-            with _in_graph(workspaces, stream) as addresses:
-                yield addresses
-            return
-        own = self._stream(caller.stream_id(stream))
-        try:
-            yield [own.address(each, stream) for each in workspaces]
-        finally:
-            own.lock.release()
+            return _in_graph(needed, stream)
+        return _Use(self._locked(caller.stream_id(stream)), needed, stream)
 
-    def _stream(self, number: int) -> _Stream:
+    def _locked(self, number: int) -> _Stream:
         """The stream's own, locked."""
         while True:
-            with self._lock:
-                own = self._streams.setdefault(number, _Stream())
-                self._streams.move_to_end(number)
-                surplus = self._surplus(number)
-            if surplus is not None:
-                with caller.apart_from_captures():
-                    surplus.free()
-                surplus.lock.release()
+            own = self._streams.get(number) or self._added(number)
             own.lock.acquire()
-            with self._lock:
-                if self._streams.get(number) is own:
-                    return own
+            if own.is_kept:
+                own.used_at = next(self._uses)
+                return own
             own.lock.release()  # it went while this thread waited
 
-    def _surplus(self, number: int) -> _Stream | None:
-        """A stream's that is one too many, locked and forgotten; None where there is none."""
-        if len(self._streams) > KEPT_STREAMS:
-            for oldest, each in self._streams.items():
-                if oldest != number and each.lock.acquire(blocking=False):
-                    del self._streams[oldest]
-                    return each
-        return None
+    def _added(self, number: int) -> _Stream:
+        """A new stream's; the surplus of others goes."""
+        with self._lock:
+            own = self._streams.setdefault(number, _Stream())
+            own.used_at = next(self._uses)
+            by_age = sorted(self._streams, key=lambda each: self._streams[each].used_at)
+            for old in by_age[: max(0, len(by_age) - KEPT_STREAMS)]:
+                each = self._streams[old]
+                if each.lock.acquire(blocking=False):
+                    del self._streams[old]
+                    each.free()
+                    each.lock.release()
+            return own
 
 
 def _allocated(workspace: Workspace) -> int:
