@@ -86,8 +86,8 @@ class View:
 class Library(Protocol):
     """How the arrays of one library are read and made."""
 
-    def see(self, array: Any, name: str, stream: int) -> Seen:
-        """Address and key of an array for work on a stream.
+    def see(self, array: Any, name: str, stream: int | None) -> Seen:
+        """Address and key of an array for work on a stream; None for the one that `stream` gives.
 
         Raises:
             ArrayError: one of its classes, with the name.
@@ -98,8 +98,12 @@ class Library(Protocol):
         """The same in plain terms."""
         ...
 
-    def stream(self, array: Any) -> int:
-        """The stream on which its library works now."""
+    def stream(self, array: Any, wait: int | None) -> int:
+        """The stream on which its library works now.
+
+        Args:
+            wait: What `see` said of the array.
+        """
         ...
 
     def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
@@ -120,7 +124,7 @@ class Torch:
         # Not public, but without it the stream alone takes as long as a launch.
         self._raw_stream = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
 
-    def see(self, array: Any, name: str, stream: int) -> Seen:
+    def see(self, array: Any, name: str, stream: int | None) -> Seen:
         if array.requires_grad and self._grad_enabled():
             raise ArrayError(
                 name,
@@ -157,7 +161,7 @@ class Torch:
             device=array.get_device() if array.numel() else -1,
         )
 
-    def stream(self, array: Any) -> int:
+    def stream(self, array: Any, wait: int | None) -> int:
         index: int = array.get_device()
         if index < 0:
             return caller.LEGACY_STREAM  # `view` refuses it
@@ -185,7 +189,7 @@ class CuPy:
         self._cupy = import_module("cupy")
         self._current = self._cupy.cuda.get_current_stream
 
-    def see(self, array: Any, name: str, stream: int) -> Seen:
+    def see(self, array: Any, name: str, stream: int | None) -> Seen:
         data = array.data
         address: int = data.ptr
         where = data.device_id, address % WIDEST_BYTES
@@ -201,7 +205,7 @@ class CuPy:
             device=array.data.device_id if array.size else -1,
         )
 
-    def stream(self, array: Any) -> int:
+    def stream(self, array: Any, wait: int | None) -> int:
         return streams.handle(self._current(array.data.device_id).ptr)
 
     def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
@@ -217,7 +221,7 @@ class Interface:
     """Everything that has `__cuda_array_interface__`; where it does not say on which device, the
     driver does."""
 
-    def see(self, array: Any, name: str, stream: int) -> Seen:
+    def see(self, array: Any, name: str, stream: int | None) -> Seen:
         fields = self._fields(array, name)
         get = fields.get
         address, is_read_only = fields["data"]
@@ -255,9 +259,8 @@ class Interface:
             is_read_only=bool(is_read_only),
         )
 
-    def stream(self, array: Any) -> int:
-        pending = self._fields(array, "a").get("stream")
-        return caller.LEGACY_STREAM if pending is None else streams.handle(pending)
+    def stream(self, array: Any, wait: int | None) -> int:
+        return caller.LEGACY_STREAM if wait is None else wait
 
     def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
         raise UsageError(_needs_out(array))
@@ -281,8 +284,8 @@ class PyCuda(Interface):
 class DLPack:
     """Everything else that has `__dlpack__`."""
 
-    def see(self, array: Any, name: str, stream: int) -> Seen:
-        tensor = self._tensor(array, name, stream)
+    def see(self, array: Any, name: str, stream: int | None) -> Seen:
+        tensor = self._tensor(array, name, stream or caller.LEGACY_STREAM)
         where = tensor.device_kind, tensor.device_index, tensor.address % WIDEST_BYTES
         written = tensor.is_read_only or tensor.is_copy
         return tensor.address, (tensor.type, tensor.shape, tensor.strides, written, where), None
@@ -302,7 +305,7 @@ class DLPack:
             is_read_only=tensor.is_read_only,
         )
 
-    def stream(self, array: Any) -> int:
+    def stream(self, array: Any, wait: int | None) -> int:
         return caller.LEGACY_STREAM
 
     def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:

@@ -47,8 +47,10 @@ class Calls:
         """Enqueues a product; `sgemm` has the arguments."""
         alpha, beta = rounded(alpha, "alpha"), rounded(beta, "beta")
         library_a, library_b = library(a, "a"), library(b, "b")
-        handle = library_a.stream(a) if stream is None else streams.handle(stream)
+        handle = None if stream is None else streams.handle(stream)
         address_a, key_a, wait_a = library_a.see(a, "a", handle)
+        if handle is None:
+            handle = library_a.stream(a, wait_a)
         address_b, key_b, wait_b = library_b.see(b, "b", handle)
         if out is None:
             if beta:
