@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -421,6 +422,19 @@ def test_tensors_of_pytorch(live: Device) -> None:
         autotune.sgemm(a, b.cpu())
     batch = torch.randint(-8, 9, (5, 200, 300), device=there).float()
     assert torch.equal(autotune.sgemm(batch, b).double(), batch.double() @ b.double())
+
+
+def test_the_program_of_the_readme(live: Device, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("a PyTorch without CUDA")
+    root = Path(__file__).parents[2]
+    (program,) = re.findall(r"```py\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py"], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert done.stdout.startswith("torch.Size([2048, 1024]) "), done.stderr
 
 
 def test_graphs_of_pytorch(live: Device) -> None:
