@@ -100,7 +100,7 @@ def overheads(library: Library, wait: Run) -> list[dict[str, Any]]:
         rows.append(
             {
                 "arrays": name,
-                "launches": len(planned._plan.variant.plan.launches),
+                "launches": len(planned._plan.launch_plan.launches),
                 "bare_launch_us": bare,
                 **{f"{call}_us": cost for call, cost in costs.items()},
                 **{f"{call}_overhead_us": cost - bare for call, cost in costs.items()},

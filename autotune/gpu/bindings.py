@@ -67,11 +67,11 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def failure(name: str, status: driver.CUresult) -> DriverError:
+def failure(name: str, status: driver.CUresult, hint: str = "") -> DriverError:
     """The error of a call that did not succeed."""
-    return DriverError(
-        name, int(status), status.name, FORK_RULE if status == _NOT_INITIALIZED else ""
-    )
+    if status == _NOT_INITIALIZED:
+        hint = FORK_RULE
+    return DriverError(name, int(status), status.name, hint)
 
 
 def devices() -> list[Device]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -28,6 +29,11 @@ from autotune.types import LaunchPlan, TensorMap
 WORD_BYTES = 8
 _MAP_WORDS = 16
 _MAP_ALIGNMENT_BYTES = 64
+_HINTS = {
+    "CUDA_ERROR_INVALID_HANDLE": "is the stream one of the context that is current, and alive?",
+    "CUDA_ERROR_INVALID_CONTEXT": "is the stream one of the context that is current, and alive?",
+}
+
 KEPT_MAPS = 256
 """Addresses for which encoded tensor maps are kept."""
 
@@ -59,25 +65,45 @@ class _Frame:
         self.mapped: dict[int, int] = {}
 
 
-class Prepared:
-    """The launches of a plan in the context that was current when it was made.
+class Module:
+    """A binary in the context that was current when it was loaded; there it stays, since plans of
+    many sizes share it.
 
-    A module stays loaded as long as its context lives.
+    Raises:
+        DriverError: it is not for this device or driver.
     """
 
+    def __init__(self, cubin: bytes) -> None:
+        self._handle = call(driver.cuModuleLoadData, cubin)
+        self._lock = threading.Lock()
+        self._allowed_bytes: dict[str, int] = {}
+
+    def function(self, entry: str, shared_bytes: int) -> Any:
+        """The handle of an entry that may be launched with so much dynamic shared memory."""
+        kernel = BindingsKernel.of(call(driver.cuModuleGetFunction, self._handle, entry.encode()))
+        with self._lock:
+            # What one plan was allowed must not be taken from it by another that needs less.
+            if shared_bytes > self._allowed_bytes.get(entry, 0):
+                kernel.allow_shared(shared_bytes)
+                self._allowed_bytes[entry] = shared_bytes
+        return kernel.handle
+
+
+class Prepared:
+    """The launches of a plan in the context in which its module was loaded."""
+
     def __init__(
-        self, cubin: bytes, plan: LaunchPlan, operands: Sequence[str], scalars: Sequence[str]
+        self, module: Module, plan: LaunchPlan, operands: Sequence[str], scalars: Sequence[str]
     ) -> None:
-        """Loads the binary.
+        """Packs what does not change.
 
         Args:
             operands: Names in the order in which `enqueue` gets their addresses.
             scalars: Names in the order in which it gets their values; a kernel need not take all.
 
         Raises:
-            DriverError: the binary is not for this device or driver, or asks for more than it has.
+            DriverError: the module lacks an entry, or a launch asks for more than the device has.
         """
-        module = call(driver.cuModuleLoadData, cubin)
         addresses = [*operands, *(each.name for each in plan.workspaces)]
         written = {name: word for word, name in enumerate((*addresses, *scalars))}
         self._pack = struct.Struct(f"={len(addresses)}Q" + "f4x" * len(scalars)).pack_into
@@ -107,11 +133,8 @@ class Prepared:
                     place = written[argument.name]
                 places.append(place)
             self._lists.append(places)
-            kernel = BindingsKernel.of(
-                call(driver.cuModuleGetFunction, module, launch.entry.encode())
-            )
-            kernel.allow_shared(launch.shared_bytes)
-            head = (kernel.handle, *launch.grid, *launch.block, launch.shared_bytes)
+            function = module.function(launch.entry, launch.shared_bytes)
+            head = (function, *launch.grid, *launch.block, launch.shared_bytes)
             self._launches.append(partial(driver.cuLaunchKernel, *head))
         self._words = first_map + _MAP_WORDS * len(self._maps)
         self._encoded: dict[tuple[int, int], bytes] = {}
@@ -141,7 +164,7 @@ class Prepared:
             for launch, parameters in zip(self._launches, frame.parameters, strict=True):
                 status = launch(stream, parameters, 0)[0]
                 if status:
-                    raise bindings.failure("cuLaunchKernel", status)
+                    raise bindings.failure("cuLaunchKernel", status, _HINTS.get(status.name, ""))
         finally:
             pile.append(frame)
 

@@ -172,11 +172,13 @@ class Torch:
 
     def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
         # Memory of PyTorch's cache may still be in use on the stream that it was made on.
-        with nullcontext() if stream is None else self._on(array, stream):
+        with self._on(array, stream):
             return array.new_empty(shape, requires_grad=False)
 
     def _on(self, array: Any, stream: Any) -> Any:
         cuda = self._torch.cuda
+        if stream is None or streams.handle(stream) == self.stream(array, None):
+            return nullcontext()
         if not isinstance(stream, cuda.Stream):
             stream = cuda.ExternalStream(streams.handle(stream), device=array.device)
         return cuda.stream(stream)
@@ -315,15 +317,21 @@ class DLPack:
     def _tensor(array: Any, name: str, stream: int) -> dlpack.Tensor:
         kind, _ = array.__dlpack_device__()
         if kind not in dlpack.CUDA:
-            raise _elsewhere(name, f"a device of DLPack's type {kind}", "a copy on the GPU")
+            where = "the host" if kind in dlpack.HOST else f"a device of DLPack's type {kind}"
+            raise _elsewhere(name, where, "a copy on the GPU")
         try:
             return dlpack.read(array, streams.exported(stream))
         except (BufferError, TypeError, ValueError, RuntimeError) as error:
             raise ArrayError(name, f"does not show its memory: {error}") from error
 
 
-_KNOWN: dict[str, type[Library]] = {"torch": Torch, "cupy": CuPy, "pycuda": PyCuda}
-"""Libraries with ways of their own, by the package that defines the array's type or a base."""
+_KNOWN: dict[str, tuple[type[Library], str]] = {
+    "torch": (Torch, "data_ptr"),
+    "cupy": (CuPy, "data"),
+    "pycuda": (PyCuda, "gpudata"),
+}
+"""Libraries with ways of their own, by the package that defines the array's type or a base; with
+what their arrays have and the rest of the package has not."""
 
 _libraries: dict[type, Library] = {}
 
@@ -343,8 +351,9 @@ def library(array: Any, name: str) -> Library:
 
 def _library(array: Any, name: str) -> Library:
     for base in type(array).__mro__:
-        if (package := base.__module__.partition(".")[0]) in _KNOWN:
-            return _made(_KNOWN[package])
+        kind, mark = _KNOWN.get(base.__module__.partition(".")[0], (None, ""))
+        if kind is not None and hasattr(array, mark):
+            return _made(kind)
     if hasattr(array, "__cuda_array_interface__"):
         return _made(Interface)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):

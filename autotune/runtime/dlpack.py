@@ -14,6 +14,9 @@ from typing import Any
 CUDA = (2, 13)
 """Device types on a GPU of NVIDIA: its own memory, and memory that the driver moves."""
 
+HOST = (1, 3)
+"""Plain memory of the host, and memory that the driver has pinned."""
+
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _READ_ONLY, _COPIED = 1, 2
 _ORDER = "<" if sys.byteorder == "little" else ">"

@@ -190,7 +190,7 @@ class Gemm:
     @property
     def config(self) -> Config:
         """The config that runs."""
-        return self._plan.variant.config
+        return self._plan.config
 
     def __call__(
         self,

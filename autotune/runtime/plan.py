@@ -14,14 +14,14 @@ from autotune.errors import (
     TemplateError,
 )
 from autotune.gpu import caller
-from autotune.gpu.prepared import Prepared
+from autotune.gpu.prepared import Module, Prepared
 from autotune.lookup import Answer
 from autotune.lookup import answer as look_up
 from autotune.render import render
 from autotune.runtime import binary
 from autotune.runtime.once import Once
 from autotune.runtime.workspaces import Workspaces
-from autotune.types import Binary, Config, Device, Match, Problem, Variant
+from autotune.types import Binary, Config, Device, LaunchPlan, Match, Problem, Variant
 
 _log = logging.getLogger("autotune")
 
@@ -31,6 +31,10 @@ SCALARS = ("alpha", "beta")
 _workspaces: Once[int, Workspaces] = Once()
 """By the number of a context."""
 
+_modules: Once[tuple[int, str], Module] = Once()
+"""By the number of a context and the digest of the binary: sizes alone do not change the code, so a
+program whose sizes change from call to call loads few."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
@@ -38,13 +42,14 @@ class Plan:
 
     Attributes:
         answer: What look-up said.
-        variant: The config that runs: the answer's, or the default where that does not compile.
+        config: What runs: the answer's, or the default where that does not compile.
     """
 
     problem: Problem
     device: Device
     answer: Answer
-    variant: Variant
+    config: Config
+    launch_plan: LaunchPlan
     binary: Binary
     _prepared: Once[int, Prepared] = field(default_factory=Once)
 
@@ -63,7 +68,7 @@ class Plan:
         context = caller.context_id()
         prepared = self._prepared.known(context)
         if prepared is not None:
-            if self.variant.plan.workspaces:
+            if self.launch_plan.workspaces:
                 self._enqueue(prepared, context, addresses, scalars, stream)
             else:
                 prepared.enqueue(stream, *addresses, *scalars)
@@ -90,7 +95,9 @@ class Plan:
 
         def make() -> Prepared:
             with caller.apart_from_captures():
-                return Prepared(self.binary.cubin, self.variant.plan, operands, SCALARS)
+                key = context, self.binary.sha256
+                module = _modules.get(key, lambda: Module(self.binary.cubin))
+                return Prepared(module, self.launch_plan, operands, SCALARS)
 
         return self._prepared.get(context, make)
 
@@ -103,7 +110,7 @@ class Plan:
         stream: int,
     ) -> None:
         shared = _workspaces.get(context, Workspaces)
-        with shared.of(self.variant.plan.workspaces, stream) as workspaces:
+        with shared.of(self.launch_plan.workspaces, stream) as workspaces:
             prepared.enqueue(stream, *addresses, *workspaces, *scalars)
 
 
@@ -140,7 +147,14 @@ def make(problem: Problem, device: Device) -> Plan:
             raise
         _log.warning("%s; the default config runs instead of the stored one", error)
         variant, made = _built(problem, default, device)
-    return Plan(problem=problem, device=device, answer=answer, variant=variant, binary=made)
+    return Plan(
+        problem=problem,
+        device=device,
+        answer=answer,
+        config=variant.config,
+        launch_plan=variant.plan,
+        binary=made,
+    )
 
 
 def _built(problem: Problem, config: Config, device: Device) -> tuple[Variant, Binary]:

@@ -285,7 +285,7 @@ def test_other_devices(make: Maker, fake: FakeDriver) -> None:
     message = "out lies on device 1"
     there = Shown(make(6, 7, device=1))
     refused(fake, errors.ArrayDeviceError, "out", message, Shown(a), Shown(b), there)
-    message = "type 1, not on a GPU"  # NumPy's own, through DLPack
+    message = "lies on the host, not on a GPU"  # NumPy's own, through DLPack
     refused(fake, errors.ArrayDeviceError, "b", message, Shown(a), b, Shown(out))
 
 

@@ -141,9 +141,10 @@ def test_capsules_that_cannot_be_taken(make: Maker) -> None:
     with pytest.raises(errors.ReadOnlyError, match="out is shown as a copy"):
         autotune.sgemm(a, b, out)
     out.flags = 0
-    for kind in (1, 3, 8, 10):  # host, pinned host, Metal, ROCm
+    host, metal, amd = "the host", "a device of DLPack's type 8", "a device of DLPack's type 10"
+    for kind, where in ((1, host), (3, host), (8, metal), (10, amd)):
         b.kind = kind
-        with pytest.raises(errors.ArrayDeviceError, match=f"DLPack's type {kind}, not on a GPU"):
+        with pytest.raises(errors.ArrayDeviceError, match=f"b lies on {where}, not on a GPU"):
             autotune.sgemm(a, b, out)
     b.kind, b.index = 2, 1
     with pytest.raises(errors.ArrayDeviceError, match="b lies on device 1"):
@@ -311,8 +312,15 @@ def test_a_tensor_is_made_on_the_stream_of_the_product(
     for stream in (STREAM, TorchStream(STREAM)):
         autotune.sgemm(a, b, stream=stream)
         assert MADE.pop() == ((6, 7), STREAM) and fake.launches[-1][1] == STREAM
-    autotune.sgemm(a, b)
-    assert MADE.pop() == ((6, 7), None) and not ON
+    for stream in (None, CURRENT):
+        autotune.sgemm(a, b, stream=stream)
+        assert MADE.pop() == ((6, 7), None) and not ON
+
+
+def test_what_else_a_library_defines_is_no_array(torch: Any, make: Maker) -> None:
+    module = type("Linear", (), {"__module__": "torch.nn"})()
+    with pytest.raises(errors.ArrayError, match=r"is a torch\.nn\.Linear, which shows no memory"):
+        autotune.sgemm(Tensor(make(6, 9)), module)
 
 
 def test_tensors_of_another_device(torch: Any, make: Maker, fake: FakeDriver) -> None:
@@ -409,6 +417,7 @@ def test_arrays_of_pycuda(monkeypatch: pytest.MonkeyPatch, make: Maker) -> None:
                 assert allocator == "pool"
                 array = make(*array)
             super().__init__(array)
+            self.gpudata = array.ctypes.data
             self.dtype, self.allocator = array.dtype, "pool"
 
     GPUArray.__module__ = "pycuda.gpuarray"

@@ -354,6 +354,31 @@ def test_tensor_maps_are_encoded_once_for_an_address(
     assert set(fake.launches[-1][2]) > {"a", "b", "c"}
 
 
+# *** modules ***
+
+
+def test_sizes_that_need_the_same_code_share_a_module(
+    make: Maker, fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(monkeypatch, "smallest")
+    for size in (64, 128, 96, 32):
+        a, b, out = make(size, 64), make(64, 64), make(size, 64)
+        assert right(a, b, product(a, b, out))
+    assert len(problems()) == 4
+    assert [name for name, _ in fake.calls].count("cuModuleLoadData") == 1
+
+
+def test_shared_memory_that_one_plan_was_allowed_stays_allowed(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = prepared.Module(b"source")
+    handle = module.function("sgemm", 90_000)
+    assert module.function("sgemm", 60_000) == handle
+    assert fake.allowed_bytes == {handle: 90_000}
+    module.function("sgemm", 100_000)
+    assert fake.allowed_bytes == {handle: 100_000}
+
+
 # *** plans ***
 
 
