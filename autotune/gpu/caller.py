@@ -107,6 +107,8 @@ def is_capturing(stream: int) -> bool:
     if status:
         if status.name in _WITHOUT_CONTEXT:
             return False  # and so no capture was begun in it
+        if status.name == "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT":
+            return True  # the legacy stream, while one is captured that waits for it
         raise bindings.failure("cuStreamIsCapturing", status)
     return bool(state)  # 0 is CU_STREAM_CAPTURE_STATUS_NONE
 

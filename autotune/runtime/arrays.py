@@ -211,12 +211,13 @@ class CuPy:
         return streams.handle(self._current(array.data.device_id).ptr)
 
     def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
-        cuda = self._cupy.cuda
-        with (
-            array.device,
-            nullcontext() if stream is None else cuda.ExternalStream(streams.handle(stream)),
-        ):
+        with array.device, self._on(array, stream):
             return self._cupy.empty(shape, self._cupy.float32)
+
+    def _on(self, array: Any, stream: Any) -> Any:
+        if stream is None or streams.handle(stream) == self.stream(array, None):
+            return nullcontext()
+        return self._cupy.cuda.ExternalStream(streams.handle(stream))
 
 
 class Interface:

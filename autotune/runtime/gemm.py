@@ -123,13 +123,14 @@ class Gemm:
 
         Raises:
             UsageError: a size or option that does not exist.
-            DeviceError: no such GPU.
+            DeviceError: no driver, or no such GPU.
             NotFoundError, CompilerError, CaptureError, DriverError: as `sgemm`.
         """
         try:
             problem = Sgemm(m=m, n=n, k=k, **options)
         except TypeError as error:
             raise UsageError(f"sgemm has no such option: {error}") from error
+        bindings.start()
         index = caller.current_device() if device is None else None
         if index is None:
             index = devices.select(device=device, door=bindings.Bindings()).index

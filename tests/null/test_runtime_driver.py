@@ -176,6 +176,17 @@ def test_a_first_call_in_a_capture_is_refused(three: Any, fake: FakeDriver) -> N
         product(*three, stream=STREAM)
 
 
+def test_no_plan_while_a_stream_is_captured_that_waits_for_the_default_one(
+    three: Any, fake: FakeDriver
+) -> None:
+    fake.fail = {"cuStreamIsCapturing": "STREAM_CAPTURE_IMPLICIT"}
+    with pytest.raises(errors.CaptureError, match="is not ready"):
+        autotune.Gemm(64, 64, 512)
+    fake.fail = {"cuStreamIsCapturing": "INVALID_VALUE"}
+    with pytest.raises(errors.DriverError, match="cuStreamIsCapturing failed"):
+        autotune.Gemm(64, 64, 512)
+
+
 def test_a_plan_serves_a_capture_at_once(
     three: Any, fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,6 +476,16 @@ def test_plans_that_cannot_be_made(make: Maker, fake: FakeDriver) -> None:
     fake.stack.clear()
     assert autotune.Gemm(64, 64, 64).device == 0
     assert autotune.Gemm(64, 64, 64, device=1).device == 1
+
+
+def test_without_a_driver_a_plan_says_so(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start() -> None:
+        raise errors.DeviceError("there is no NVIDIA driver: planted")
+
+    monkeypatch.setattr(gemm.bindings, "start", start)
+    with pytest.raises(errors.DeviceError, match="planted"):
+        autotune.Gemm(64, 64, 64)
+    assert not fake.calls
 
 
 def test_what_is_remembered_has_a_bound(
