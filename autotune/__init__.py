@@ -77,7 +77,9 @@ def __getattr__(name: str) -> Any:
             return "unknown (not installed)"
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value  # asked once: a launch takes no longer than this would every time
+    return value
 
 
 def __dir__() -> list[str]:

@@ -334,7 +334,8 @@ _KNOWN: dict[str, tuple[type[Library], str]] = {
 """Libraries with ways of their own, by the package that defines the array's type or a base; with
 what their arrays have and the rest of the package has not."""
 
-_libraries: dict[type, Library] = {}
+libraries: dict[type, Library] = {}
+"""By the type of an array that was seen before."""
 
 
 def library(array: Any, name: str) -> Library:
@@ -344,9 +345,9 @@ def library(array: Any, name: str) -> Library:
         ArrayError: they show no memory of a GPU.
     """
     kind = type(array)
-    found = _libraries.get(kind)
+    found = libraries.get(kind)
     if found is None:
-        found = _libraries[kind] = _library(array, name)
+        found = libraries[kind] = _library(array, name)
     return found
 
 

@@ -11,7 +11,7 @@ from autotune.errors import UsageError
 from autotune.gpu import caller
 from autotune.runtime import streams
 from autotune.runtime.arrange import Shape, result_shape
-from autotune.runtime.arrays import View, library
+from autotune.runtime.arrays import View, libraries, library
 from autotune.runtime.bound import Bound
 
 KEPT_CALLS = 4096
@@ -23,6 +23,7 @@ Bind = Callable[[Views, bool, bool, bool, int], Bound]
 
 _FLOAT = struct.Struct("<f")
 _EXACT = (1.0, 0.0)
+"""The scalars of most calls, which need no rounding."""
 
 
 class Calls:
@@ -45,8 +46,12 @@ class Calls:
         stream: Any,
     ) -> Any:
         """Enqueues a product; `sgemm` has the arguments."""
-        alpha, beta = rounded(alpha, "alpha"), rounded(beta, "beta")
-        library_a, library_b = library(a, "a"), library(b, "b")
+        if alpha.__class__ is not float or alpha not in _EXACT:
+            alpha = rounded(alpha, "alpha")
+        if beta.__class__ is not float or beta not in _EXACT:
+            beta = rounded(beta, "beta")
+        library_a = libraries.get(type(a)) or library(a, "a")
+        library_b = libraries.get(type(b)) or library(b, "b")
         handle = None if stream is None else streams.handle(stream)
         address_a, key_a, wait_a = library_a.see(a, "a", handle)
         if handle is None:
@@ -65,7 +70,7 @@ class Calls:
                 shape = checked_shape(a, b, trans_a, trans_b, handle)
                 _remember(self._shapes, inputs, shape)
             out = library_a.empty(a, shape, stream)
-        library_out = library(out, "out")
+        library_out = libraries.get(type(out)) or library(out, "out")
         address_out, key_out, wait_out = library_out.see(out, "out", handle)
         key = key_a, key_b, key_out, trans_a, trans_b, not beta
         bound = self._bounds.get(key)
@@ -107,8 +112,6 @@ def rounded(value: float, name: str) -> float:
     Raises:
         UsageError: no real number, or one beyond FP32.
     """
-    if type(value) is float and value in _EXACT:
-        return value
     try:
         found: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
     except (struct.error, TypeError, ValueError, OverflowError) as error:

@@ -113,7 +113,7 @@ class FakeDriver:
         monkeypatch.setattr(gemm, "_calls", Calls(gemm._bind))
         monkeypatch.setattr(gemm, "_tuning_calls", Calls(gemm._bind_tuned))
         monkeypatch.setattr(binary, "binary", compiled)
-        monkeypatch.setattr(arrays, "_libraries", {})
+        arrays.libraries.clear()
         monkeypatch.setattr(arrays, "_made", cache(arrays._made.__wrapped__))
 
     def _function(self, name: str, answer: Callable[..., Any]) -> Callable[..., Any]:

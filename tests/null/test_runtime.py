@@ -373,7 +373,7 @@ def test_things_that_are_no_arrays(make: Maker, fake: FakeDriver) -> None:
         def __cuda_array_interface__(self) -> Any:
             raise AttributeError("requires grad")
 
-    arrays._libraries[Shy] = arrays.Interface()
+    arrays.libraries[Shy] = arrays.Interface()
     refused(fake, errors.ArrayError, "a", "does not show its memory: requires grad", Shy(), b, out)
 
 
