@@ -23,6 +23,7 @@ LEGACY_STREAM = 0
 
 _CURRENT = driver.CUcontext(0)
 _ORDINAL = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+_CONTEXT = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_CONTEXT
 _WITHOUT_CONTEXT = ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_CONTEXT_IS_DESTROYED")
 
 _primaries: dict[int, driver.CUcontext] = {}
@@ -58,14 +59,31 @@ def current_device() -> int | None:
 
 
 @contextmanager
-def on_device(index: int) -> Iterator[None]:
-    """Inside, a context of the device is current: the caller's own, or else the primary one.
+def on_device(index: int, address: int = 0) -> Iterator[None]:
+    """Inside, a context of the device is current: the caller's own, or else that in which an
+    address lies, or else the primary one.
+
+    Args:
+        address: On the device; 0 for none.
 
     Raises:
         DriverError: the primary context cannot be had.
     """
     if current_device() == index:
         yield
+        return
+    _push(index, address)
+    try:
+        yield
+    finally:
+        call(driver.cuCtxPopCurrent)
+
+
+def _push(index: int, address: int) -> None:
+    # Memory of a context is out of reach for others, also on its own device.
+    status, owner = driver.cuPointerGetAttribute(_CONTEXT, address)
+    if not status and int(owner):  # without one: memory of a pool, which all contexts reach
+        call(driver.cuCtxPushCurrent, owner)
         return
     try:
         call(driver.cuCtxPushCurrent, _primary(index))
@@ -74,10 +92,6 @@ def on_device(index: int) -> Iterator[None]:
         with _lock:
             _primaries.pop(index, None)
         call(driver.cuCtxPushCurrent, _primary(index))
-    try:
-        yield
-    finally:
-        call(driver.cuCtxPopCurrent)
 
 
 def _primary(index: int) -> driver.CUcontext:

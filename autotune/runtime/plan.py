@@ -57,9 +57,9 @@ class Plan:
         """Enqueues the launches; the first time in a context it loads the binary.
 
         Args:
-            addresses: Of the operands, in the problem's order.
+            addresses: Of the operands, in the problem's order, the output's last.
             scalars: In the order of `SCALARS`.
-            stream: A handle of the context that is current, or of the device's primary one.
+            stream: A handle of the context that is current, or of that in which the output lies.
 
         Raises:
             CaptureError: the stream is captured, and the binary not loaded yet.
@@ -74,7 +74,7 @@ class Plan:
                 prepared.enqueue(stream, *addresses, *scalars)
             return
         # The context of another device is current, or none, or one that is new.
-        with caller.on_device(self.device.index):
+        with caller.on_device(self.device.index, addresses[-1]):
             context = caller.context_id()
             prepared = self._prepared.known(context) or self._load(context, stream)
             self._enqueue(prepared, context, addresses, scalars, stream)

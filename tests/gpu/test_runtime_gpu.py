@@ -312,6 +312,12 @@ def test_contexts_of_the_callers_own_that_come_and_go(context: gpu.Context, live
             autotune.sgemm(a, b, out)
         assert np.array_equal(out.download(), a.host @ b.host)
         assert int(call(driver.cuCtxGetCurrent)) == int(own)
+        # A thread without a context finds the one in which the arrays lie.
+        out.host[...] = 0
+        out.upload()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(autotune.sgemm, a, b, out).result()
+        assert np.array_equal(out.download(), a.host @ b.host)
         call(driver.cuCtxDestroy, own)
 
 

@@ -63,6 +63,9 @@ class Context:
         self.memory: dict[int, np.ndarray] = {}
         self.is_alive = True
 
+    def __int__(self) -> int:
+        return self.number
+
 
 class FakeDriver:
     """Answers the calls of `autotune.gpu` and keeps their names.
@@ -90,7 +93,7 @@ class FakeDriver:
         self.captured: list[str] = []
         self.fail: dict[str, str] = {}
         self.streams: dict[int, int] = {}
-        self.placed: list[tuple[int, int, int]] = []
+        self.placed: list[tuple[int, int, int, Context | None]] = []
         self._primaries: dict[int, Context] = {}
         self._threads = threading.local()
         self._handles: dict[int, Any] = {}
@@ -218,15 +221,17 @@ class FakeDriver:
 
     # *** memory ***
 
-    def place(self, array: np.ndarray, device: int = 0) -> None:
-        """The memory of a host array counts as that of a device from now on."""
+    def place(self, array: np.ndarray, device: int = 0, context: Context | None = None) -> None:
+        """The memory of a host array counts as that of a device, and of a context of it, from now
+        on."""
         low, high = np.lib.array_utils.byte_bounds(array)
-        self.placed.append((low, high, device))
+        self.placed.append((low, high, device, context))
 
-    def cuPointerGetAttribute(self, attribute: Any, address: int) -> int:
-        for low, high, device in self.placed:
+    def cuPointerGetAttribute(self, attribute: Any, address: int) -> Any:
+        for low, high, device, context in reversed(self.placed):
             if low <= address < high:
-                return device
+                is_context = attribute.name.endswith("_CONTEXT")
+                return (context or 0) if is_context else device
         raise Refused("INVALID_VALUE")
 
     def cuMemAlloc(self, size_bytes: int) -> int:

@@ -14,7 +14,7 @@ from runtime_helpers import Maker, configured, problems, product
 import autotune
 from autotune import errors
 from autotune.gpu import prepared
-from autotune.runtime import calls, gemm, streams, workspaces
+from autotune.runtime import calls, gemm, plan, streams, workspaces
 from autotune.types import Evidence, Match
 
 STREAM, OTHER = 0x5000, 0x6000
@@ -119,6 +119,17 @@ def test_arrays_of_another_device_than_the_current(make: Maker, fake: FakeDriver
         assert fake.stack == before
     assert {index for _, index in gemm._plans._values} == {1}
     assert right(*arrays[:2], product(*arrays))
+
+
+def test_without_a_context_that_of_the_memory_serves(three: Any, fake: FakeDriver) -> None:
+    """As in a new thread of a program whose arrays lie in a context of its own."""
+    own = type(fake.primary(0))(0)
+    for array in three:
+        fake.place(array, 0, own)
+    fake.stack.clear()
+    assert right(*three[:2], product(*three)) and fake.stack == []
+    assert [context for context, _ in plan._modules._values] == [own.number]
+    assert [name for name, _ in fake.calls].count("cuDevicePrimaryCtxRetain") == 0
 
 
 def test_the_callers_own_context_is_used(three: Any, fake: FakeDriver) -> None:
