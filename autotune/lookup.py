@@ -1,14 +1,17 @@
 """The best known config for a problem, and how it is known. Never measures.
 
     exact           this problem on this model of device
-    near_shape      a problem of similar sizes and the same regime on this model
-    sibling_device  this problem, or a near one, on another model of the same architecture
-    arch_default    nothing stored fits: the search space's start for the architecture
+    near_shape      a problem like it (`autotune.nearness`) on this model
+    sibling_device  this problem, or one like it, on another model of the same architecture
+    arch_default    nothing known is near: of the search space's starts the one that the model of
+                    `autotune.analysis` likes best
     none            not even that
 
-Measured answers of every tier come before predicted ones, and answers of the current template
-before stale ones. A stored config is checked against the search space for the problem that was
-asked, and passed over where it breaks a rule.
+Known is what the store has, and the best configs that ship with the package (`autotune.seed`); of
+two that relate to the question alike the user's own answers. Measured answers of every tier come
+before predicted ones, and answers of the current template before stale ones. A config is checked
+against the search space for the problem that was asked; one of another problem may give way in
+what the space calls adaptable, such as the width of loads. Among near ones the model has a say.
 
 Answers are kept per process until the store changes. A store in a file is looked at on every call
 (one `stat` and SQLite's `data_version`), so a committed change is seen by the next call; answers
@@ -18,28 +21,36 @@ from PostgreSQL are not kept. To freeze what a job sees, give it an exported cop
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import os
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from autotune import archs, problems, storefile, templates
-from autotune.errors import AutotuneError, NotFoundError, StoreError, UsageError
-from autotune.reader import FileReader, Reader, Row, ServerReader
+from autotune import archs, nearness, problems, seed, storefile, templates
+from autotune.errors import AutotuneError, InfeasibleError, NotFoundError, StoreError, UsageError
+from autotune.reader import FileReader, Reader, ServerReader, StoreReader
+from autotune.seed import SeedReader
 from autotune.tiers import Candidate, Question, candidates
 from autotune.types import Config, Device, Evidence, Match, Problem
 
 if TYPE_CHECKING:
     from autotune.space import Space
 
-LOSS_PER_OCTAVE = 0.1
-"""Rule of thumb: speed lost for each factor of two between tuned and asked. Not measured."""
+DEVICE_LOSS = 0.1
+"""Rule of thumb: speed lost for each factor of two between the multiprocessors of two models. Not
+measured."""
 
-LEAST_LOSS = 0.02
-"""Rule of thumb: lost at least, when anything but the sizes differs."""
+LEAST_DEVICE_DISTANCE = 0.5
+"""Octaves that another model counts at least: clocks and memory differ as well."""
+
+MODEL_TRUST = 0.5
+"""Exponent of the ratio of predicted times when near configs are compared: 0 would leave it to the
+distance alone, 1 believe the model as much as what was measured elsewhere."""
 
 KEPT_ANSWERS = 4096
 
@@ -60,22 +71,25 @@ class HasPlace(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What `lookup` found, and how it knows.
+    """What `lookup` found, and how it knows; `why()` says it in words.
 
     Attributes:
         match: How the row relates to the question; the module's text has the tiers.
-        reason: The same in words, with distance, device and what was passed over.
+        reason: The same in a sentence, with distance, device and expected loss.
         config: None only for the match `none`.
         evidence: None where nothing is behind the config: `arch_default` and `none`.
+        origin: `local`, the store; `seed`, what ships with the package; empty for neither.
         problem: Key of the problem the row is for.
         device: Name of the device the row is for.
         time_ns: Median of the confirm round, or the prediction, for that problem and device.
-        distance: 0 for the same sizes; else the length of the vector of log2 ratios of the sizes.
+        vendor_ns: Of the vendor's library in the same confirm round; None where it was not timed.
+        distance: 0 for the same problem; else as `autotune.nearness` measures it.
         expected_loss: Fraction of speed that is probably lost against tuning for this problem
-            and device. An estimate by a rule of thumb; None where nothing is known.
+            and device; None where nothing is known.
+        fitted: What was changed in the row's config for this problem, `vector_a 4 to 1` each.
         stale: Made by another template than the current one.
         ties: Configs that the confirm round could not tell from this one.
-        best_id, measurement_id: The rows in the store.
+        best_id, measurement_id: The rows in the store; None for the seed.
         passed_over: Nearer rows that could not serve, each with its reason.
     """
 
@@ -83,11 +97,14 @@ class Answer:
     reason: str
     config: Config | None = None
     evidence: Evidence | None = None
+    origin: Literal["", "local", "seed"] = ""
     problem: str = ""
     device: str = ""
     time_ns: float | None = None
+    vendor_ns: float | None = None
     distance: float | None = None
     expected_loss: float | None = None
+    fitted: tuple[str, ...] = ()
     stale: bool = False
     ties: int = 0
     best_id: int | None = None
@@ -97,6 +114,37 @@ class Answer:
     compiler: str = ""
     autotune_version: str = ""
     passed_over: tuple[str, ...] = ()
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether it was measured for this very problem and device, with the current template."""
+        return self.match is Match.exact and self.evidence is Evidence.measured and not self.stale
+
+    def why(self) -> str:
+        """All of it in words, a fact a line."""
+        said = [f"{self.match}: {self.reason}"]
+        if self.evidence is not None:
+            place = "the shipped seed" if self.origin == "seed" else "the results store"
+            versions = ", ".join(
+                f"{name} {version}".strip()
+                for name, version in (
+                    ("driver", self.driver),
+                    ("", self.compiler),
+                    ("autotune", self.autotune_version),
+                )
+                if version
+            )
+            said.append(f"{self.evidence} {self.measured_at} ({versions}), from {place}")
+        if self.time_ns is not None:
+            vendor = ""
+            if self.vendor_ns is not None:
+                vendor = f"; the vendor's library took {self.vendor_ns / 1e3:,.2f} us beside it"
+            said.append(f"{self.time_ns / 1e3:,.2f} us for {self.problem}{vendor}")
+        if self.ties:
+            said.append(f"{self.ties} other configs are as fast within the confirm round's error")
+        if self.fitted:
+            said.append(f"fitted to this problem: {', '.join(self.fitted)}")
+        return "\n".join([*said, *(f"passed over: {each}" for each in self.passed_over)])
 
 
 def lookup(
@@ -110,6 +158,7 @@ def lookup(
     store: str | Path | HasPlace | None = None,
     template_sha256: str | None = None,
     strict: bool = False,
+    seed: bool = True,
     **options: object,
 ) -> Answer:
     """The best known config for a shape.
@@ -120,7 +169,8 @@ def lookup(
         store: Path, URL or open store; None for the user's own.
         template_sha256: Digest of the template that will render the config; rows of others are
             stale. None for the installed one.
-        strict: Only `exact` and not stale will do.
+        strict: Only `exact`, measured and not stale, will do.
+        seed: Whether the best configs that ship with the package may answer.
         **options: Further fields of the problem, for example `layout="tn"`.
 
     Raises:
@@ -134,8 +184,9 @@ def lookup(
         device=device,
         store=store,
         template_sha256=template_sha256 or templates.sha256(kernel),
+        seed_folder="shipped" if seed else None,
     )
-    if strict and (found.match is not Match.exact or found.stale):
+    if strict and not found.is_tuned:
         raise NotFoundError(f"{problem.key} is not tuned: {found.reason}")
     return found
 
@@ -149,15 +200,18 @@ def answer(
     template_sha256: str | None = None,
     check: Check | None = None,
     default: Default | None = None,
+    seed_folder: Path | Literal["shipped"] | None = "shipped",
 ) -> Answer:
     """The best known config for a problem of any family; see `lookup`.
 
-    A store that is missing, damaged or of another schema costs a warning, not the answer.
+    A store that is damaged or of another schema costs a warning, not the answer; so does one that
+    was named and is missing.
 
     Args:
         template_sha256: As for `lookup`, but None compares nothing.
         check: In place of the search space's own rules.
         default: In place of the search space's own start.
+        seed_folder: Of another seed than the one that ships with the package; None for none.
     """
     if arch is None and device is None:
         raise UsageError("name an architecture or a device to look a config up for")
@@ -166,11 +220,17 @@ def answer(
         raise UsageError(
             f"sm_{number} was asked for, but {device.name} is sm_{device.arch}; give only one"
         )
-    model = (device.arch, device.sm_count, device.memory_bytes) if device else None
-    question = Question(problem=problem, arch=number, model=model, template_sha256=template_sha256)
+    question = Question(
+        problem=problem,
+        device=device or archs.get(number).typical,
+        is_named=device is not None,
+        template_sha256=template_sha256,
+    )
     place = store if store is None or isinstance(store, str | Path) else store.place
     rules = _Rules(check=check, default=default)
-    found = _book(storefile.resolve(place)).answer(question, rules)
+    folder = seed.shipped() if seed_folder == "shipped" else seed_folder
+    book = _book(storefile.resolve(place), folder)
+    found = book.answer(question, rules, is_store_named=store is not None)
     if found.match is not Match.exact and len(_misses) < KEPT_ANSWERS:
         _misses[problem.key] = None
     return found
@@ -194,38 +254,49 @@ class _Rules:
     check: Check | None
     default: Default | None
 
-    def refusal(self, question: Question, row: Row) -> str | None:
-        """Why a stored config cannot serve; None when it can."""
+    def serving(self, question: Question, candidate: Candidate) -> Config:
+        """The config of a row, as it can serve the problem that was asked.
+
+        Raises:
+            AutotuneError: why it cannot.
+        """
+        row, problem, arch = candidate.row, question.problem, question.device.arch
         try:
             config = Config.from_json(row["config_json"])
         except (ValueError, TypeError, AttributeError) as error:
-            return f"the config cannot be read: {error}"
+            raise InfeasibleError(f"the config cannot be read: {error}") from None
         if config.sha256 != row["config_sha256"]:
-            return "the config was edited after it was stored"
+            raise InfeasibleError("the config was edited after it was stored")
         if self.check is not None:
-            return self.check(config, question.problem)
-        try:
-            whole = self.whole(config, question.problem)
-            return _space(question.problem).explain(whole, question.problem, question.arch)
-        except AutotuneError as error:
-            return str(error)
+            if (why := self.check(config, problem)) is not None:
+                raise InfeasibleError(why)
+            return config
+        family_space = _space(problem)
+        # Parameters that have come since it was stored stand at their defaults.
+        whole = family_space.config(config)
+        if row["problem"] != problem.key:
+            fitted = family_space.fitted(whole, problem, arch)
+            if fitted is not None:
+                return fitted
+        family_space.check(whole, problem, arch)
+        return whole
 
-    def whole(self, config: Config, problem: Problem) -> Config:
-        """A stored config with the parameters that have come since, at their defaults.
+    def predicted_ns(self, question: Question, config: Config) -> float | None:
+        """What the model expects; None where the configs are not the space's own."""
+        if self.check is not None:
+            return None
+        from autotune.analysis import predict
 
-        Raises:
-            InfeasibleError: a parameter or a value that there no longer is.
-        """
-        return config if self.check is not None else _space(problem).config(config)
+        return predict.ranking_ns(question.problem, config, question.device)
 
     def start(self, question: Question) -> Config:
         """The config without any row."""
         if self.default is not None:
-            return self.default(question.problem, question.arch)
+            return self.default(question.problem, question.device.arch)
         # Loaded late, like the rules: an exact answer needs no model.
         from autotune import defaults
 
-        return defaults.default(question.problem, archs.get(question.arch).typical)
+        return defaults.default(question.problem, question.device)
 
 
 def _space(problem: Problem) -> Space:
@@ -235,23 +306,94 @@ def _space(problem: Problem) -> Space:
     return space.load(problem.kernel)
 
 
-def _decide(question: Question, rules: _Rules, reader: Reader) -> Answer:
-    """The first candidate, in order, that may serve."""
+def _decide(
+    question: Question, rules: _Rules, readers: Sequence[Reader], fault: str = ""
+) -> Answer:
+    """The best of the first kind of candidates of which any may serve."""
     passed_over: list[str] = []
-    for candidate in candidates(question, reader):
+    ordered = candidates(question, readers)
+    for _, alike in itertools.groupby(ordered, key=lambda candidate: candidate.kind):
+        served = _served(question, rules, alike, passed_over)
+        if served:
+            candidate, config = _choose(question, rules, served)
+            if _is_beaten_by_start(question, rules, candidate, config):
+                because = "the model likes it better than what it chose for problems near this one"
+                break
+            return _worded(question, candidate, config, tuple(passed_over))
+    else:
+        because = "nothing known is near enough"
+    if fault:
+        because = f"{fault}; {because}" if readers else fault
+    return _fallback(question, rules, because, tuple(passed_over))
+
+
+def _served(
+    question: Question, rules: _Rules, alike: Iterable[Candidate], passed_over: list[str]
+) -> list[tuple[Candidate, Config]]:
+    """Those of one kind that may serve; of an exact match the first alone."""
+    served: list[tuple[Candidate, Config]] = []
+    for candidate in alike:
         row = candidate.row
-        why = rules.refusal(question, row)
-        if why is None:
-            return _worded(question, candidate, rules, tuple(passed_over))
-        passed_over.append(f"{row['problem']} on {row['device']}: {why}")
-        if candidate.tier is Match.exact:
-            _log.warning(
-                "measurement %s of the results store cannot serve %s: %s",
-                row["measurement_id"],
-                row["problem"],
-                why,
-            )
-    return _fallback(question, rules, "nothing stored fits", tuple(passed_over))
+        try:
+            served.append((candidate, rules.serving(question, candidate)))
+        except AutotuneError as error:
+            passed_over.append(f"{row['problem']} on {row['device']}: {error}")
+            if candidate.tier is Match.exact:
+                _log.warning(
+                    "%s cannot serve %s: %s",
+                    f"measurement {row['measurement_id']} of the results store"
+                    if row["measurement_id"]
+                    else "a line of the shipped seed",
+                    row["problem"],
+                    error,
+                )
+        if served and candidate.tier is Match.exact:
+            break
+    return served
+
+
+def _choose(
+    question: Question, rules: _Rules, served: Sequence[tuple[Candidate, Config]]
+) -> tuple[Candidate, Config]:
+    """Of near configs the one that is probably fastest: by what its distance costs, and by what
+    the model expects of it here."""
+    if len(served) == 1:
+        return served[0]
+    times = [rules.predicted_ns(question, config) for _, config in served]
+    known = [time for time in times if time is not None and math.isfinite(time)]
+
+    def cost(number: int) -> float:
+        time, loss = times[number], expected_loss(served[number][0])
+        if len(known) < len(times) or time is None:
+            return loss
+        return loss + MODEL_TRUST * math.log(time / min(known))
+
+    # The first of equals: candidates come in the order of their rank.
+    return served[min(range(len(served)), key=cost)]
+
+
+def _is_beaten_by_start(
+    question: Question, rules: _Rules, candidate: Candidate, config: Config
+) -> bool:
+    """Whether the model, asked for this problem and device, prefers a start to what it chose for
+    another. Nothing was measured of either."""
+    if candidate.is_measured or candidate.tier is Match.exact:
+        return False
+    try:
+        times = [rules.predicted_ns(question, each) for each in (config, rules.start(question))]
+    except AutotuneError:
+        return False
+    return times[0] is not None and times[1] is not None and times[1] <= times[0]
+
+
+def expected_loss(candidate: Candidate) -> float:
+    """Fraction of the speed of a config tuned for the question that is probably lost."""
+    if candidate.tier is Match.exact:
+        return 0.0
+    loss = nearness.loss().at(candidate.distance)
+    if candidate.tier is Match.sibling_device:
+        loss += DEVICE_LOSS * max(LEAST_DEVICE_DISTANCE, candidate.device_distance)
+    return min(loss, 0.9)
 
 
 def _fallback(
@@ -267,47 +409,56 @@ def _fallback(
         )
     return Answer(
         match=Match.arch_default,
-        reason=f"{because}; this is the start that the search space gives for sm_{question.arch}, "
-        "never timed for this problem",
+        reason=f"the start of the search space for sm_{question.device.arch} that the model likes "
+        f"best, never timed for this problem: {because}",
         config=config,
         passed_over=passed_over,
     )
 
 
 def _worded(
-    question: Question, candidate: Candidate, rules: _Rules, passed_over: tuple[str, ...]
+    question: Question, candidate: Candidate, config: Config, passed_over: tuple[str, ...]
 ) -> Answer:
-    row, match = candidate.row, candidate.tier
-    measured = candidate.is_measured
-    how = "measured" if measured else "predicted, never timed,"
+    row, match, asked = candidate.row, candidate.tier, question.problem
+    how = "measured" if candidate.is_measured else "predicted, never timed,"
     words = [f"{how} for {row['problem']} on {row['device']} ({row['sm_count']} SMs)"]
-    loss = LOSS_PER_OCTAVE * candidate.distance
-    if match is not Match.exact:
-        loss = max(loss, LEAST_LOSS)
-    if row["problem"] != question.problem.key:
+    if row["problem"] != asked.key:
+        ratios = nearness.ratios(asked.kernel, asked.shape, row["shape"])
         words.append(
-            f"the nearest problem known to {question.problem.key}, at a distance of "
-            f"{candidate.distance:.2f} octaves"
+            f"near {asked.key}, at a distance of {candidate.distance:.2f}"
+            + (f" ({ratios})" if ratios else "")
         )
     if match is Match.sibling_device:
-        loss += LOSS_PER_OCTAVE * max(0.5, candidate.device_distance)
-        words.append("another model of the same architecture")
-    elif question.model is None:
-        words.append(f"no model was named, so every sm_{question.arch} counts")
+        words.append(
+            f"another model of the same architecture than {question.device.name} "
+            f"({question.device.sm_count} SMs)"
+        )
+    elif not question.is_named:
+        words.append(f"no model was named, so every sm_{question.device.arch} counts")
     if candidate.stale:
         words.append("stale: made by another version of the template; search again to renew it")
-    if match is not Match.exact:
-        words.append(f"by a rule of thumb about {loss:.0%} slower than a config tuned for this")
+    loss = expected_loss(candidate) if candidate.is_measured else None
+    if loss:
+        words.append(f"at most {loss:.0%} slower than a config tuned for this")
+        words.append(nearness.loss().source)
+    stored = Config.from_json(row["config_json"])
     return Answer(
         match=match,
         reason="; ".join(words),
-        config=rules.whole(Config.from_json(row["config_json"]), question.problem),
+        config=config,
         evidence=Evidence(row["evidence"]),
+        origin="seed" if isinstance(candidate.reader, SeedReader) else "local",
         problem=row["problem"],
         device=row["device"],
         time_ns=row["time_ns"],
+        vendor_ns=row["vendor_ns"],
         distance=candidate.distance,
-        expected_loss=min(loss, 0.9) if measured or match is not Match.exact else None,
+        expected_loss=loss,
+        fitted=tuple(
+            f"{name} {stored[name]} to {value}"
+            for name, value in config.items()
+            if name in stored and stored[name] != value
+        ),
         stale=candidate.stale,
         ties=row["ties"],
         best_id=row["best_id"],
@@ -324,50 +475,75 @@ def _worded(
 
 
 class _Book:
-    """The answers of one store, kept while its state lasts."""
+    """The answers of one store and seed, kept while the store's state lasts."""
 
-    def __init__(self, place: Path | str) -> None:
-        self._reader: Reader = FileReader(place) if isinstance(place, Path) else ServerReader(place)
+    def __init__(self, place: Path | str, seed_folder: Path | None) -> None:
+        self._store: StoreReader = (
+            FileReader(place) if isinstance(place, Path) else ServerReader(place)
+        )
+        self._seed = SeedReader(seed_folder) if seed_folder else None
         self._lock = threading.Lock()
         self._state: Hashable = None
         self._answers: dict[tuple[Question, _Rules], Answer] = {}
         self._warned: set[str] = set()
 
-    def answer(self, question: Question, rules: _Rules) -> Answer:
+    def answer(self, question: Question, rules: _Rules, *, is_store_named: bool) -> Answer:
         with self._lock:
-            fault = ""
+            fault: StoreError | NotFoundError | None = None
             try:
-                state = self._reader.state()
+                state = self._store.state()
             except (StoreError, NotFoundError) as error:
-                fault = str(error)
-                state = fault
+                fault = error
+                state = str(error)
             if state is None or state != self._state or len(self._answers) >= KEPT_ANSWERS:
                 self._answers.clear()
                 self._state = state
             key = (question, rules)
             if key not in self._answers:
-                self._answers[key] = self._find(question, rules, fault)
+                self._answers[key] = self._find(question, rules, fault, is_store_named)
             return self._answers[key]
 
-    def _find(self, question: Question, rules: _Rules, fault: str) -> Answer:
-        if not fault:
+    def _find(
+        self,
+        question: Question,
+        rules: _Rules,
+        fault: StoreError | NotFoundError | None,
+        is_store_named: bool,
+    ) -> Answer:
+        shipped = [self._seed] if self._seed else []
+        if fault is None:
             try:
-                with self._reader.snapshot():
-                    return _decide(question, rules, self._reader)
+                with self._store.snapshot():
+                    return _decide(question, rules, [self._store, *shipped])
             except StoreError as error:
-                fault = str(error)
-        if fault not in self._warned:
-            self._warned.add(fault)
-            _log.warning("%s; looking up goes on without it", fault)
-        return _fallback(question, rules, fault)
+                fault = error
+        self._warn(fault, is_store_named)
+        try:
+            return _decide(question, rules, shipped, str(fault))
+        except StoreError as error:
+            self._warn(error, True)
+            return _fallback(question, rules, str(error))
+
+    def _warn(self, fault: Exception, is_store_named: bool) -> None:
+        text = str(fault)
+        if text in self._warned:
+            return
+        self._warned.add(text)
+        # Nobody who never searched needs a store of his own.
+        is_usual = isinstance(fault, NotFoundError) and not is_store_named
+        _log.log(
+            logging.INFO if is_usual else logging.WARNING,
+            "%s; looking up goes on without it",
+            text,
+        )
 
 
-_books: dict[tuple[int, Path | str], _Book] = {}
+_books: dict[tuple[int, Path | str, Path | None], _Book] = {}
 
 
-def _book(place: Path | str) -> _Book:
+def _book(place: Path | str, seed_folder: Path | None) -> _Book:
     # By process: a database connection must not be used on both sides of a fork.
-    key = (os.getpid(), place)
+    key = (os.getpid(), place, seed_folder)
     if key not in _books:
-        _books.setdefault(key, _Book(place))
+        _books.setdefault(key, _Book(place, seed_folder))
     return _books[key]

@@ -1,4 +1,4 @@
-"""Reads the store for look-ups: four questions in SQL, and a state that tells when to ask again.
+"""Reads the store for look-ups: a few questions in SQL, and a state that tells when to ask again.
 
 Files are read through the standard library; only a store in PostgreSQL loads SQLAlchemy.
 """
@@ -17,16 +17,22 @@ from autotune import storefile
 Row = Mapping[str, Any]
 
 _COLUMNS = """
-    problem.key AS problem, problem.shape, problem.flops,
-    device.name AS device, device.arch, device.sm_count, device.memory_bytes,
+    problem.key AS problem, problem.kernel, problem.shape, problem.regime, problem.flops,
+    problem.columns_json, device.name AS device, device.arch, device.sm_count, device.memory_bytes,
     variant.config_json, variant.config_sha256, variant.template_sha256, variant.compiler,
-    environment.driver, environment.autotune_version,
+    environment.driver, environment.autotune_version, environment.git_sha,
     measurement.id AS measurement_id, measurement.evidence, measurement.measured_at
 """
 
+# The vendor's time is that of the same confirm round, as in the view speedup_vs_vendor.
 _BEST = f"""
 SELECT best.id AS best_id, measurement.median_ns AS time_ns,
-    (SELECT count(*) FROM tie WHERE tie.best_id = best.id) AS ties, {_COLUMNS}
+    (SELECT count(*) FROM tie WHERE tie.best_id = best.id) AS ties,
+    (SELECT min(timed.median_ns) FROM measurement AS timed
+        JOIN variant AS kernel ON kernel.id = timed.variant_id
+        WHERE timed.run_id = measurement.run_id AND timed.stage = 'confirm'
+            AND timed.outcome = 'ok' AND kernel.provider <> 'generated') AS vendor_ns,
+    {_COLUMNS}
 FROM best
 JOIN problem ON problem.id = best.problem_id
 JOIN device ON device.id = best.device_id
@@ -37,22 +43,25 @@ JOIN environment ON environment.id = run.environment_id
 """
 
 _PREDICTED = f"""
-SELECT NULL AS best_id, measurement.predicted_ns AS time_ns, 0 AS ties, {_COLUMNS}
+SELECT NULL AS best_id, measurement.predicted_ns AS time_ns, 0 AS ties, NULL AS vendor_ns,
+    {_COLUMNS}
 FROM problem
 JOIN variant ON variant.problem_id = problem.id
 JOIN measurement ON measurement.variant_id = variant.id
 JOIN run ON run.id = measurement.run_id
 JOIN device ON device.id = run.device_id
 JOIN environment ON environment.id = run.environment_id
-WHERE problem.key = :key AND device.arch = :arch AND measurement.evidence = 'predicted'
-    AND measurement.outcome = 'ok' AND measurement.predicted_ns IS NOT NULL
+WHERE measurement.evidence = 'predicted' AND measurement.outcome = 'ok'
+    AND measurement.predicted_ns IS NOT NULL
+"""
+_OF_PROBLEM = """ AND problem.key = :key AND device.arch = :arch
 ORDER BY measurement.predicted_ns, measurement.id
 LIMIT 64
 """
 
 # CROSS JOIN keeps SQLite from starting with another table than the one whose index has the order.
 _WALK = """
-SELECT best.id AS best_id, problem.key AS problem, problem.shape, problem.flops,
+SELECT best.id AS best_id, problem.key AS problem, problem.shape, problem.flops, problem.regime,
     device.arch, device.sm_count, device.memory_bytes,
     variant.template_sha256, 'measured' AS evidence
 FROM problem
@@ -67,6 +76,36 @@ ORDER BY problem.flops {order}
 
 
 class Reader(ABC):
+    """What look-ups ask of a store, or of the best configs that ship with the package."""
+
+    @abstractmethod
+    def bests(self, key: str, arch: int) -> list[Row]:
+        """Confirmed bests of a problem on every model of an architecture."""
+
+    @abstractmethod
+    def predictions(self, key: str, arch: int) -> list[Row]:
+        """The fastest predictions for a problem on every model of an architecture."""
+
+    @abstractmethod
+    def regimes(self, kernel: str, arch: int) -> list[str]:
+        """The regimes of the problems that `walk` may find."""
+
+    @abstractmethod
+    def walk(
+        self, up: bool, *, kernel: str, regime: str, arch: int, flops: float, key: str
+    ) -> Iterator[Row]:
+        """Bests of a regime in the order of their FLOPs, up or down from some value.
+
+        Args:
+            key: Of a problem to leave out.
+        """
+
+    @abstractmethod
+    def whole(self, row: Row) -> Row:
+        """A row of `walk` with all its columns."""
+
+
+class StoreReader(Reader):
     """One store, read only."""
 
     @abstractmethod
@@ -91,29 +130,37 @@ class Reader(ABC):
         """The rows of a question, read one by one."""
 
     def bests(self, key: str, arch: int) -> list[Row]:
-        """Confirmed bests of a problem on every model of an architecture."""
         where = "WHERE problem.key = :key AND device.arch = :arch ORDER BY best.id"
         return list(self._ask(_BEST + where, {"key": key, "arch": arch}))
 
-    def best(self, best_id: int) -> Row:
-        """One confirmed best."""
-        return next(self._ask(_BEST + "WHERE best.id = :id", {"id": best_id}))
-
     def predictions(self, key: str, arch: int) -> list[Row]:
-        """The fastest predictions for a problem on every model of an architecture."""
-        return list(self._ask(_PREDICTED, {"key": key, "arch": arch}))
+        return list(self._ask(_PREDICTED + _OF_PROBLEM, {"key": key, "arch": arch}))
 
-    def walk(self, up: bool, **values: Any) -> Iterator[Row]:
-        """Confirmed bests of a regime in the order of their FLOPs, up or down from some value.
+    def regimes(self, kernel: str, arch: int) -> list[str]:
+        distinct = "SELECT DISTINCT regime FROM problem WHERE kernel = :kernel ORDER BY regime"
+        return [row["regime"] for row in self._ask(distinct, {"kernel": kernel})]
 
-        Args:
-            **values: `kernel`, `regime`, `arch`, `flops` and the `key` of a problem to leave out.
-        """
+    def walk(
+        self, up: bool, *, kernel: str, regime: str, arch: int, flops: float, key: str
+    ) -> Iterator[Row]:
         beyond, order = (">=", "ASC") if up else ("<", "DESC")
+        values = {"kernel": kernel, "regime": regime, "arch": arch, "flops": flops, "key": key}
         return self._ask(_WALK.format(beyond=beyond, order=order), values)
 
+    def whole(self, row: Row) -> Row:
+        return next(self._ask(_BEST + "WHERE best.id = :id", {"id": row["best_id"]}))
 
-class FileReader(Reader):
+    def every_best(self) -> list[Row]:
+        """All confirmed bests, in the order of their ids."""
+        return list(self._ask(_BEST + "ORDER BY best.id", {}))
+
+    def every_prediction(self) -> list[Row]:
+        """All predictions, the fastest first."""
+        order = "ORDER BY measurement.predicted_ns, measurement.id"
+        return list(self._ask(_PREDICTED + order, {}))
+
+
+class FileReader(StoreReader):
     """A store in a file. A file that is replaced, removed or repaired is noticed as well."""
 
     def __init__(self, path: Path) -> None:
@@ -165,7 +212,7 @@ class FileReader(Reader):
         self._connection = None
 
 
-class ServerReader(Reader):
+class ServerReader(StoreReader):
     """A store in PostgreSQL: asked anew each time."""
 
     def __init__(self, url: str) -> None:

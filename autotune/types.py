@@ -165,6 +165,12 @@ class Problem(ABC):
     kernel: ClassVar[str]
     """Name of the family: its template folder and its search-space file."""
 
+    size_names: ClassVar[tuple[str, ...]]
+    """The sizes of `shape`, in its order."""
+
+    summed: ClassVar[frozenset[str]] = frozenset()
+    """Those of the sizes over which the output is a sum."""
+
     @property
     @abstractmethod
     def key(self) -> str:

@@ -9,7 +9,7 @@ import click
 
 from autotune.cli import app, options
 from autotune.errors import NotFoundError
-from autotune.types import Config, Match, Problem
+from autotune.types import Config, Problem
 
 if TYPE_CHECKING:
     from autotune.lookup import Answer
@@ -37,7 +37,7 @@ def lookup(
 
     Where nothing is stored for the shape, the answer comes from a near shape, from another model of
     the same architecture, or is the default of the architecture; `match` and `reason` say which.
-    -v adds what was passed over.
+    -v says why: distance, evidence, expected loss, ties, what was fitted, what was passed over.
 
     \b
     Example:
@@ -55,12 +55,11 @@ def lookup(
         store=db,
         template_sha256=templates.sha256(problem.kernel),
     )
-    if found.config is None or (strict and (found.match is not Match.exact or found.stale)):
+    if found.config is None or (strict and not found.is_tuned):
         raise NotFoundError(f"{problem.key}: {found.reason}")
     app.emit(_row(found), output, lambda: _text(found, problem))
     if app.verbosity() > 0:
-        for line in found.passed_over:
-            app.note(f"passed over {line}")
+        app.note(found.why())
 
 
 def _row(answer: Answer) -> dict[str, Any]:
@@ -77,6 +76,7 @@ def _text(answer: Answer, problem: Problem) -> Any:
 
     family_space = space.load(problem.kernel)
     config: Config = answer.config or Config({})
+    loss = answer.expected_loss
     rows = [
         ["problem", problem.key],
         ["match", str(answer.match)],
@@ -84,6 +84,7 @@ def _text(answer: Answer, problem: Problem) -> Any:
         ["evidence", str(answer.evidence) if answer.evidence else text.DASH],
         ["of", f"{answer.problem} on {answer.device}" if answer.problem else text.DASH],
         ["time", text.time(answer.time_ns)],
+        ["expected loss", text.DASH if loss is None else f"{loss:.0%}"],
         ["recorded", answer.measured_at or text.DASH],
         ["nearest preset", text.config(config, family_space)],
         ["config", config.json],

@@ -50,6 +50,8 @@ class Sgemm(Problem):
     """
 
     kernel: ClassVar[str] = "sgemm"
+    size_names: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    summed: ClassVar[frozenset[str]] = frozenset({"k"})
 
     m: int
     n: int
