@@ -518,11 +518,7 @@ class _Book:
             except StoreError as error:
                 fault = error
         self._warn(fault, is_store_named)
-        try:
-            return _decide(question, rules, shipped, str(fault))
-        except StoreError as error:
-            self._warn(error, True)
-            return _fallback(question, rules, str(error))
+        return _decide(question, rules, shipped, str(fault))
 
     def _warn(self, fault: Exception, is_store_named: bool) -> None:
         text = str(fault)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import bisect
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from autotune import assets, problems
-from autotune.errors import AutotuneError, StoreError
-from autotune.reader import Reader, Row, StoreReader
+from autotune import assets, problems, storefile, templates
+from autotune.errors import AutotuneError, NotFoundError, StoreError
+from autotune.reader import FileReader, Reader, Row, ServerReader, StoreReader
 from autotune.types import Evidence, Problem
 
 COLUMNS = {
@@ -45,6 +46,8 @@ COLUMNS = {
 }
 """What every line names, with its meaning."""
 
+_log = logging.getLogger("autotune")
+
 
 @cache
 def shipped() -> Path | None:
@@ -69,9 +72,18 @@ class SeedReader(Reader):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._damaged: set[tuple[str, int]] = set()
 
-    def _of(self, arch: int) -> list[dict[str, Any]]:
-        return [row for kernel in problems.FAMILIES for row in load(self._folder, kernel, arch)]
+    def _rows(self, kernel: str, arch: int) -> list[dict[str, Any]]:
+        """The lines of a file; none, after a warning, where it is damaged."""
+        if (kernel, arch) in self._damaged:
+            return []
+        try:
+            return load(self._folder, kernel, arch)
+        except StoreError as error:
+            self._damaged.add((kernel, arch))
+            _log.warning("%s; looking up goes on without it", error)
+            return []
 
     def bests(self, key: str, arch: int) -> list[Row]:
         return self._same(key, arch, Evidence.measured)
@@ -82,17 +94,18 @@ class SeedReader(Reader):
     def _same(self, key: str, arch: int, evidence: Evidence) -> list[Row]:
         return [
             self.whole(row)
-            for row in self._of(arch)
+            for kernel in problems.FAMILIES
+            for row in self._rows(kernel, arch)
             if row["problem"] == key and row["evidence"] == evidence
         ]
 
     def regimes(self, kernel: str, arch: int) -> list[str]:
-        return sorted({row["regime"] for row in load(self._folder, kernel, arch)})
+        return sorted({row["regime"] for row in self._rows(kernel, arch)})
 
     def walk(
         self, up: bool, *, kernel: str, regime: str, arch: int, flops: float, key: str
     ) -> Iterator[Row]:
-        rows = load(self._folder, kernel, arch)
+        rows = self._rows(kernel, arch)
         start = bisect.bisect_left(rows, flops, key=lambda row: row["flops"])
         for row in rows[start:] if up else reversed(rows[:start]):
             if row["regime"] == regime and row["problem"] != key:
@@ -104,7 +117,6 @@ class SeedReader(Reader):
             **row,
             "config_json": config,
             "config_sha256": hashlib.sha256(config.encode()).hexdigest(),
-            "best_id": None,
             "measurement_id": None,
         }
 
@@ -130,7 +142,7 @@ def load(folder: Path, kernel: str, arch: int) -> list[dict[str, Any]]:
             raise StoreError(f"{file}, line {number}: {error}; reinstall autotune-cuda") from None
         if missing:
             raise StoreError(f"{file}, line {number} lacks {sorted(missing)[0]!r}")
-        rows.append(row)
+        rows.append({**row, "best_id": None})
     return sorted(rows, key=lambda row: row["flops"])
 
 
@@ -142,15 +154,34 @@ def problem(row: Mapping[str, Any]) -> Problem:
 # *** writing ***
 
 
-def lines(reader: StoreReader) -> list[dict[str, Any]]:
+def of_store(location: str | Path | None = None) -> list[dict[str, Any]]:
     """What a store knows, as lines: each confirmed best, and where a problem was only predicted on
-    a device, the fastest prediction."""
+    a device, the fastest prediction; of the current templates, where there is one.
+
+    Raises:
+        NotFoundError: no store there, or nothing in it.
+        StoreError: it cannot be read.
+    """
+    place = storefile.resolve(location)
+    reader: StoreReader = FileReader(place) if isinstance(place, Path) else ServerReader(place)
+    reader.state()
+    with reader.snapshot():
+        bests, predictions = reader.every_best(), reader.every_prediction()
+    # The fastest first; of those, lines of the current templates go before stale ones.
+    predictions.sort(key=lambda row: row["template_sha256"] != templates.sha256(row["kernel"]))
     found: dict[tuple[str, int, int, int], dict[str, Any]] = {}
-    for row in (*reader.every_best(), *reader.every_prediction()):
-        place = (row["problem"], row["arch"], row["sm_count"], row["memory_bytes"])
-        if place not in found:
-            found[place] = _line(row)
-    return [found[place] for place in sorted(found)]
+    for row in (*bests, *predictions):
+        where = (row["problem"], row["arch"], row["sm_count"], row["memory_bytes"])
+        if where not in found:
+            found[where] = _line(row)
+    if not found:
+        raise NotFoundError(f"results store {place} has neither bests nor predictions to export")
+    return list(found.values())
+
+
+def stale(lines: Sequence[Mapping[str, Any]]) -> int:
+    """How many lines another version of the templates made."""
+    return sum(line["template_sha256"] != templates.sha256(line["kernel"]) for line in lines)
 
 
 def _line(row: Row) -> dict[str, Any]:

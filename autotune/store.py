@@ -142,7 +142,7 @@ class Store:
         Returns:
             The run's id.
         """
-        with self._write() as connection:
+        with self.writing() as connection:
             self._close_abandoned(connection)
             environment = {
                 "driver": device.driver_version,
@@ -176,7 +176,7 @@ class Store:
         Raises:
             NotFoundError: no such run.
         """
-        with self._write() as connection:
+        with self.writing() as connection:
             done = connection.execute(
                 sa.update(schema.Run)
                 .where(schema.Run.id == run_id)
@@ -208,7 +208,7 @@ class Store:
             StoreError: a measured trial on a device that is not present, or a kernel of another
                 architecture than the run's device.
         """
-        with self._write() as connection:
+        with self.writing() as connection:
             run = connection.execute(
                 select(
                     schema.Run.problem_id,
@@ -286,7 +286,7 @@ class Store:
         Raises:
             NotFoundError: no such run.
         """
-        with self._write() as connection:
+        with self.writing() as connection:
             return confirm(connection, run_id, measurement_ids)
 
     # *** what a search asks ***
@@ -317,7 +317,7 @@ class Store:
             )
             .order_by(schema.Measurement.id)
         )
-        with self._read() as connection:
+        with self.reading() as connection:
             ids = rows.device_ids(connection, device)
             found = connection.execute(statement.where(schema.Run.device_id.in_(ids))).all()
         return [
@@ -360,7 +360,7 @@ class Store:
             )
             .order_by(schema.Measurement.id)
         )
-        with self._read() as connection:
+        with self.reading() as connection:
             return {
                 Config.from_json(row.config_json): StaticFailure(
                     outcome=Outcome(row.outcome), message=row.message
@@ -371,7 +371,7 @@ class Store:
     def best(self, problem: Problem, device: Device) -> Row | None:
         """The row of the view `best_config` for a problem on a device; None when there is none."""
         view = views.best_config.c
-        with self._read() as connection:
+        with self.reading() as connection:
             row = connection.execute(
                 select(views.best_config)
                 .where(view.problem == problem.key)
@@ -437,7 +437,7 @@ class Store:
             column = _column(view, sort.removeprefix("-"))
             order = column.desc() if sort.startswith("-") else column.asc()
             statement = statement.order_by(order.nulls_last())
-        with self._read() as connection:
+        with self.reading() as connection:
             found = connection.execute(statement.order_by(view.c.id))
             return [dict(row._mapping) for row in found]
 
@@ -456,12 +456,14 @@ class Store:
                 )
 
     @contextmanager
-    def _read(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that reads; database errors become a `StoreError`."""
         with database.faults(self.place), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def _write(self) -> Iterator[Connection]:
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that has the write lock; it is undone when the block raises."""
         with database.faults(self.place), self._writer.begin() as connection:
             yield connection
 

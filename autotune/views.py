@@ -35,7 +35,7 @@ def _ratio(
 
 _TFLOPS = _ratio(Problem.flops, Measurement.median_ns * 1000)
 
-_JOINED = (
+JOINED = (
     Measurement.__table__.join(Run.__table__, Measurement.run_id == Run.id)
     .join(Variant.__table__, Measurement.variant_id == Variant.id)
     .join(Problem.__table__, Variant.problem_id == Problem.id)
@@ -114,7 +114,7 @@ results = CreateView(
         Measurement.variant_id,
         Measurement.run_id,
         Measurement.measured_at,
-    ).select_from(_JOINED),
+    ).select_from(JOINED),
     "results",
     metadata=Base.metadata,
 ).table
@@ -137,7 +137,7 @@ failures = CreateView(
         Measurement.run_id,
         Measurement.measured_at,
     )
-    .select_from(_JOINED)
+    .select_from(JOINED)
     .where(Measurement.outcome != "ok"),
     "failures",
     metadata=Base.metadata,
@@ -166,7 +166,7 @@ best_config = CreateView(
         Measurement.run_id,
         Measurement.measured_at,
         Best.updated_at,
-    ).select_from(_JOINED.join(Best.__table__, Best.measurement_id == Measurement.id)),
+    ).select_from(JOINED.join(Best.__table__, Best.measurement_id == Measurement.id)),
     "best_config",
     metadata=Base.metadata,
 ).table
@@ -222,7 +222,7 @@ confirmed = CreateView(
         Variant.config_sha256,
         Variant.template_sha256,
     )
-    .select_from(_JOINED)
+    .select_from(JOINED)
     .where(
         Measurement.stage == "confirm",
         Measurement.outcome == "ok",

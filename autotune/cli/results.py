@@ -151,6 +151,33 @@ def failures(outcome: str | None, filters: dict[str, Any], **rest: Any) -> None:
     _answer("failures", {**filters, "outcome": outcome}, "failures", **rest)
 
 
+@results.command()
+@click.argument("question", metavar="SELECT")
+@app.db_option
+@app.output_options()
+@app.log_options
+def sql(question: str, db: str | None, output: str | None) -> None:
+    """Answer one SELECT over the store's tables and views. It cannot change anything.
+
+    db/README.md describes every column; the views are results, best_config, failures,
+    speedup_vs_vendor and confirmed.
+
+    \b
+    Example:
+      autotune results sql "SELECT shape, device, tflops FROM best_config ORDER BY tflops DESC"
+      autotune results sql "SELECT outcome, count(*) AS trials FROM results GROUP BY 1" --csv
+    """
+    from autotune import query
+    from autotune.report.tables import table
+
+    names, found = query.ask(question, db)
+    rows = [dict(zip(names, row, strict=True)) for row in found]
+    cells = [["" if value is None else str(value) for value in row] for row in found]
+    app.emit(rows, output, lambda: table(names, cells, left=names), columns=names)
+    if not rows:
+        raise NotFoundError("nothing in the results store answers that")
+
+
 def _answer(
     view: api.View,
     filters: dict[str, Any],

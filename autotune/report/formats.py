@@ -6,7 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from autotune.errors import MissingExtraError
 
 Row = Mapping[str, Any]
 
@@ -23,3 +26,20 @@ def as_csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().removesuffix("\n")
+
+
+def write_parquet(file: Path, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """A Parquet file with these columns; None becomes null.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise MissingExtraError(
+            "Parquet needs pyarrow; pip install 'autotune-cuda[parquet]', or choose csv"
+        ) from None
+    values = {name: [row[name] for row in rows] for name in columns}
+    parquet.write_table(pyarrow.table(values), file)
