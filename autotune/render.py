@@ -42,7 +42,7 @@ def render(
     try:
         # A method has a template of its own; a family without methods one of its own name.
         name = chosen.method(config) or problem.kernel
-        text = _environment().get_template(f"{problem.kernel}/{name}.cu.j2").render(names)
+        text = environment().get_template(f"{problem.kernel}/{name}.cu.j2").render(names)
     except jinja2.TemplateError as error:
         raise TemplateError(f"the template of {problem.kernel} fails: {error}") from error
     body = _tidy(text)
@@ -59,7 +59,8 @@ def render(
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """The template engine, on the folder of all templates."""
     # StrictUndefined: a name that is missing must fail, not vanish from the source.
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(assets.folder("templates")),

@@ -14,6 +14,7 @@ from autotune.cli.db import db
 from autotune.cli.devices import devices
 from autotune.cli.emulate import emulate
 from autotune.cli.explain import explain
+from autotune.cli.export import export
 from autotune.cli.lookup import lookup
 from autotune.cli.render import render
 from autotune.cli.results import results
@@ -63,6 +64,7 @@ for _command in (
     explain,
     emulate,
     bench,
+    export,
     db,
 ):
     main.add_command(_command)
