@@ -9,7 +9,8 @@
 
 Known is what the store has, and the best configs that ship with the package (`autotune.seed`); of
 two that relate to the question alike the user's own answers. Measured answers of every tier come
-before predicted ones, and answers of the current template before stale ones. A config is checked
+before predicted ones, and among them those of the current template before stale ones: a stale one
+answers only where nothing else was measured. A config is checked
 against the search space for the problem that was asked; one of another problem may give way in
 what the space calls adaptable, such as the width of loads. Among near ones the model has a say.
 

@@ -1,4 +1,4 @@
-"""Orders what is known for a question: by age of the template, evidence, tier, distance."""
+"""Orders what is known for a question: by evidence, age of the template, tier, distance."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Candidate:
     @property
     def kind(self) -> tuple[Any, ...]:
         """What comes before any distance; smaller is better."""
-        return (self.stale, not self.is_measured, list(Match).index(self.tier))
+        return (not self.is_measured, self.stale, list(Match).index(self.tier))
 
     @property
     def rank(self) -> tuple[Any, ...]:

@@ -193,7 +193,7 @@ def test_verbose_lookup_tells_what_was_passed_over(tmp_path: Path) -> None:
                             template_sha256="t" * 64)  # fmt: skip
         store.confirm(run_id, [store.record(run_id, broken, timed(9e6))])
     arguments = ("lookup", "512x512x512", "--arch", "75", "--db", str(path))
-    assert "passed over sgemm/512x512x512/nn on Tesla T4: " in run(*arguments, "-v").stderr
+    assert "passed over: sgemm/512x512x512/nn on Tesla T4: " in run(*arguments, "-v").stderr
     assert "passed over" not in run(*arguments).stderr
 
 
