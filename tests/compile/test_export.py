@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from autotune import export, space
+from autotune.cli import main
 from autotune.errors import InfeasibleError, UsageError
 from autotune.problems.sgemm import Sgemm
 from autotune.types import Config, Scalar
@@ -129,3 +131,22 @@ def test_the_launch_code_is_c_as_well(tmp_path: Path) -> None:
         [str(NVCC), *options, program], cwd=tmp_path, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stderr
+
+
+def test_the_command_writes_what_look_up_gives(tmp_path: Path) -> None:
+    folder, store = tmp_path / "kernel", tmp_path / "none.db"
+
+    def run(*given: str, code: int = 0) -> str:
+        command = ["export", "1023x1025x1027", "--arch", "75", "--db", str(store)]
+        done = CliRunner().invoke(main, [*command, "-o", str(folder), *given])
+        assert done.exit_code == code, done.output
+        return done.stderr if code else done.stdout
+
+    files = [Path(line) for line in run().split()]
+    assert len(files) == 6 and all(file.exists() for file in files)
+    facts = json.loads(next(file for file in files if file.suffix == ".json").read_text())
+    assert facts["known"]["match"] in ("exact", "near_shape", "arch_default")
+    assert facts["known"]["reason"] in (folder / "README.md").read_text()
+    run("--preset", "naive")
+    assert json.loads(next(f for f in files if f.suffix == ".json").read_text())["known"] == {}
+    assert "cannot serve sgemm/1023x1025x1027/nn" in run("--preset", "seed-v3.2", code=2)

@@ -239,6 +239,13 @@ def test_a_read_only_installation(folder: Path, tmp_path: Path) -> None:
 
 # *** what ships ***
 
+
+def test_every_field_of_a_line_is_described() -> None:
+    page = (assets.folder("db") / "README.md").read_text()
+    for name, meaning in seed.COLUMNS.items():
+        assert f"| `{name}` | {meaning} |" in page
+
+
 SHIPPED = sorted((assets.folder("db") / "seed").glob("*.jsonl"))
 
 
