@@ -440,8 +440,10 @@ def _worded(
         words.append("stale: made by another version of the template; search again to renew it")
     loss = expected_loss(candidate) if candidate.is_measured else None
     if loss:
-        words.append(f"at most {loss:.0%} slower than a config tuned for this")
-        words.append(nearness.loss().source)
+        words.append(
+            f"probably at most {loss:.0%} slower than a config tuned for this, "
+            f"{nearness.loss().source}"
+        )
     stored = Config.from_json(row["config_json"])
     return Answer(
         match=match,
