@@ -298,14 +298,26 @@ class Space:
         own = [p for p in map(self.parameter, self.adaptable) if p.only in ("", method)]
         names = [parameter.name for parameter in own]
         lower = [p.values[p.values.index(config[p.name]) :: -1] for p in own]
+        # A rule that was broken is broken wherever the values on which it rests are the same.
+        broken_by: set[tuple[tuple[str, Scalar], ...]] = set()
+        supports: dict[str, list[str]] = {}
         # The first is the config itself; the last name is lowered first.
         for choice in itertools.product(*lower):
-            candidate = config.but(**dict(zip(names, choice, strict=True)))
+            chosen = dict(zip(names, choice, strict=True))
+            if any(
+                tuple((name, chosen[name]) for name in support) in broken_by
+                for support in supports.values()
+            ):
+                continue
+            candidate = config.but(**chosen)
             broken = self._broken(method, self._environment(candidate, problem, arch))
             if broken is None:
                 return candidate
-            if not self.methods[method].supports[broken.name] & set(names):
+            support = [name for name in names if name in self.methods[method].supports[broken.name]]
+            if not support:
                 return None  # no lower value mends that
+            supports[broken.name] = support
+            broken_by.add(tuple((name, chosen[name]) for name in support))
         return None
 
     def start_configs(self, problem: Problem, arch: int) -> list[Config]:
