@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -34,6 +33,9 @@ def revision() -> str:
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return ""
+    # Here, since look-ups import this module and never ask.
+    import subprocess
+
     try:
         commit, changes = (
             subprocess.run(

@@ -48,50 +48,24 @@ LOSS_FILE = "near_loss.json"
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a problem is like on a device; numbers are octaves.
+    """What a problem is like on a device.
 
     Attributes:
         texts: What must be equal.
-        sizes, summed: Of the output, and of its sums.
-        rest: FLOPs beyond the sizes: the batch.
-        fill: Tiles for each multiprocessor, within the range that matters.
-        split: Parts that the sums must be cut into to fill the device.
-        alignments: Of the rows of each operand, in bytes.
-        divisors: Largest power of two up to 128 that divides each size.
+        place: Octaves times their weights: of each size of the output, of each size that is summed
+            over, of the batch, of tiles for each multiprocessor, of parts that sums must be cut
+            into to fill the device, of the alignment of each operand's rows, and of the largest
+            power of two that divides each size.
+        reach: Octaves of FLOPs, for a distance of 1, beyond which nothing is nearer.
     """
 
     texts: tuple[str, ...]
-    sizes: tuple[float, ...]
-    summed: tuple[float, ...]
-    rest: float
-    fill: float
-    split: float
-    alignments: tuple[float, ...]
-    divisors: tuple[int, ...]
+    place: tuple[float, ...]
+    reach: float
 
     def distance(self, other: Traits) -> float:
         """Infinite where the texts differ."""
-        if self.texts != other.texts:
-            return math.inf
-        return math.hypot(
-            *_weighted(OUTPUT, self.sizes, other.sizes),
-            *_weighted(SUMMED, self.summed, other.summed),
-            BATCH * (self.rest - other.rest),
-            FILL * (self.fill - other.fill),
-            SPLIT * (self.split - other.split),
-            *_weighted(ALIGNMENT, self.alignments, other.alignments),
-            *_weighted(DIVISOR, self.divisors, other.divisors),
-        )
-
-    def reach(self, distance: float) -> float:
-        """Octaves of FLOPs beyond which nothing is nearer than `distance`."""
-        # FLOPs are the product of all sizes and the rest: Cauchy and Schwarz.
-        weights = [OUTPUT] * len(self.sizes) + [SUMMED] * len(self.summed) + [BATCH]
-        return distance * math.hypot(*(1 / weight for weight in weights))
-
-
-def _weighted(weight: float, one: tuple[float, ...], other: tuple[float, ...]) -> list[float]:
-    return [weight * (a - b) for a, b in zip(one, other, strict=True)]
+        return math.dist(self.place, other.place) if self.texts == other.texts else math.inf
 
 
 @lru_cache(maxsize=65536)
@@ -100,25 +74,32 @@ def traits(kernel: str, shape: str, flops: float, regime: str, sm_count: int) ->
     family = problems.family(kernel)
     counts = [int(size) for size in shape.split("x")]
     of_size = dict(zip(family.size_names, map(octaves, counts), strict=True))
-    sizes = tuple(value for name, value in of_size.items() if name not in family.summed)
-    summed = tuple(value for name, value in of_size.items() if name in family.summed)
-    rest = octaves(flops) - sum(of_size.values()) - 1
-    fill = min(max(sum(sizes) + rest - _TILE - octaves(sm_count), _FILL_RANGE[0]), _FILL_RANGE[1])
+    sizes = [value for name, value in of_size.items() if name not in family.summed]
+    summed = [value for name, value in of_size.items() if name in family.summed]
+    batch = octaves(flops) - sum(of_size.values()) - 1
+    fill = min(max(sum(sizes) + batch - _TILE - octaves(sm_count), _FILL_RANGE[0]), _FILL_RANGE[1])
     split = min(max(-fill, 0.0), max(0.0, sum(summed) - _LEAST_PART))
     aligned = [match for word in regime.split() if (match := _ALIGNED.fullmatch(word))]
+    # FLOPs are the product of all sizes and the batch: Cauchy and Schwarz.
+    factors = [*(OUTPUT for _ in sizes), *(SUMMED for _ in summed), BATCH]
     return Traits(
         texts=texts(regime),
-        sizes=sizes,
-        summed=summed,
-        rest=rest,
-        fill=fill,
-        split=split,
-        alignments=tuple(octaves(int(match[1])) for match in aligned),
-        divisors=tuple(
-            min(_LARGEST_DIVISOR, (count & -count).bit_length() - 1) if count else _LARGEST_DIVISOR
-            for count in counts
+        place=(
+            *(OUTPUT * size for size in sizes),
+            *(SUMMED * size for size in summed),
+            BATCH * batch,
+            FILL * fill,
+            SPLIT * split,
+            *(ALIGNMENT * octaves(int(match[1])) for match in aligned),
+            *(DIVISOR * _divisor(count) for count in counts),
         ),
+        reach=math.hypot(*(1 / factor for factor in factors)),
     )
+
+
+def _divisor(count: int) -> int:
+    """Octaves of the largest power of two that divides a size, as far as tiles care."""
+    return min(_LARGEST_DIVISOR, (count & -count).bit_length() - 1) if count else _LARGEST_DIVISOR
 
 
 def texts(regime: str) -> tuple[str, ...]:

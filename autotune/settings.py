@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -58,6 +57,8 @@ def cache_folder() -> Path:
 @cache
 def _stopgap(wanted: Path) -> Path:
     """A folder in the temporary one, which nobody else may have prepared with kernels of his."""
+    import tempfile
+
     folder = Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}"
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -100,5 +101,7 @@ def _user_folder(kind: str) -> str:
         else platformdirs.user_cache_dir("autotune", appauthor=False)
     )
     if folder.startswith("~"):
+        import tempfile  # here: it takes long to import, and few need it
+
         return str(Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}" / kind)
     return folder

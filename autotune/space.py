@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune import archs, assets
+from autotune import archs, templates
 from autotune.errors import InfeasibleError, SpaceError
 from autotune.expressions import Expression
 from autotune.launches import LaunchRules
@@ -429,10 +429,12 @@ def load(kernel: str = DEFAULT, path: str | None = None) -> Space:
     Raises:
         SpaceError: the file is missing, is not TOML, names something unknown, or is empty.
     """
-    file = Path(path).expanduser() if path else assets.folder("search_spaces") / f"{kernel}.toml"
+    file = Path(path).expanduser() if path else templates.space_file(kernel)
     try:
-        text = file.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
+        if path:
+            table: Mapping[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        else:
+            table = templates.space_table(kernel)
     except OSError as error:
         raise SpaceError(f"cannot read the search space {file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

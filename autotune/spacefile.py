@@ -25,7 +25,7 @@ from autotune.types import Config, Problem, Scalar
 class Reader:
     """Turns a TOML table into a `Space`; every complaint names the file and the place."""
 
-    def __init__(self, file: Path, table: dict[str, Any]) -> None:
+    def __init__(self, file: Path, table: Mapping[str, Any]) -> None:
         self.file, self.table = file, table
 
     def fail(self, what: str) -> SpaceError:

@@ -5,12 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from autotune import assets
 
 LAUNCH_SECTIONS = ("launches", "workspaces", "nondeterministic", "tile")
 """Sections of a space file that say how a config is launched."""
+
+
+def space_file(kernel: str) -> Path:
+    """The family's own search-space file."""
+    return assets.folder("search_spaces") / f"{kernel}.toml"
+
+
+@cache
+def space_table(kernel: str) -> Mapping[str, Any]:
+    """What that file holds: parsed once, since that takes a good part of a first look-up.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is not TOML.
+    """
+    return tomllib.loads(space_file(kernel).read_text(encoding="utf-8"))
 
 
 @cache
@@ -28,8 +46,7 @@ def sha256(kernel: str) -> str:
     folder = assets.folder("templates")
     for file in sorted([*(folder / kernel).iterdir(), *(folder / "primitives").glob("*.cuh")]):
         digest.update(f"{file.relative_to(folder)}\0".encode() + file.read_bytes() + b"\0")
-    text = (assets.folder("search_spaces") / f"{kernel}.toml").read_text(encoding="utf-8")
-    table = tomllib.loads(text)
+    table = space_table(kernel)
     formulas = {
         name: {key: text for key, text in entry.items() if key != "meaning"}
         for name, entry in table.get("derived", {}).items()

@@ -16,6 +16,10 @@ from autotune.types import Device, Evidence, Match, Problem
 TRIES = 8
 """How many of the nearest configs are checked before a tier is given up."""
 
+_TIERS = list(Match)
+_NEAREST_KIND = (False, False, _TIERS.index(Match.near_shape))
+"""Of the candidates that come before all others but the exact ones: measured, not stale."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
@@ -71,7 +75,7 @@ class Candidate:
     @property
     def kind(self) -> tuple[Any, ...]:
         """What comes before any distance; smaller is better."""
-        return (not self.is_measured, self.stale, list(Match).index(self.tier))
+        return (not self.is_measured, self.stale, _TIERS.index(self.tier))
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -153,10 +157,10 @@ def _near(question: Question, reader: Reader, source: int) -> Iterator[Candidate
     nearest: dict[tuple[Any, ...], list[tuple[float, float, int, Candidate]]] = {}
     for number, row in enumerate(walks):
         octaves = abs(nearness.octaves(row["flops"]) - flops)
-        if octaves > asked.reach(MAX_DISTANCE):
+        if octaves > asked.reach * MAX_DISTANCE:
             break
-        here = nearest.get((False, False, list(Match).index(Match.near_shape)), [])
-        if len(here) == TRIES and octaves > asked.reach(-here[0][0]):
+        here = nearest.get(_NEAREST_KIND, [])
+        if len(here) == TRIES and octaves > asked.reach * -here[0][0]:
             break
         known = nearness.traits(
             problem.kernel, row["shape"], row["flops"], row["regime"], row["sm_count"]
