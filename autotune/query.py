@@ -64,21 +64,19 @@ def _sqlite(sql: str, path: Path) -> Rows:
 
 
 def _postgresql(sql: str, url: str) -> Rows:
-    import sqlalchemy as sa
-
     engine, name = database.connect(url, read_only=True)
+    import psycopg  # there, since the engine could be made
+
     with database.faults(name), engine.begin() as connection:
         driver: Any = connection.connection.driver_connection
         try:
             # A prepared statement is one statement: none can end the read-only transaction first.
             cursor = driver.execute(sql, prepare=True)
-            if cursor.description is None:
-                raise _wrong("it has no rows to show")
-            return _named([column.name for column in cursor.description], cursor.fetchall())
-        except sa.exc.DBAPIError as error:
-            raise _wrong(str(error.orig)) from None
-        finally:
-            engine.dispose()
+        except psycopg.Error as error:
+            raise _wrong(str(error)) from None
+        if cursor.description is None:
+            raise _wrong("it has no rows to show")
+        return _named([column.name for column in cursor.description], cursor.fetchall())
 
 
 def _named(names: list[str], rows: list[tuple[Any, ...]]) -> Rows:
