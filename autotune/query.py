@@ -67,16 +67,18 @@ def _postgresql(sql: str, url: str) -> Rows:
     engine, name = database.connect(url, read_only=True)
     import psycopg  # there, since the engine could be made
 
-    with database.faults(name), engine.begin() as connection:
-        driver: Any = connection.connection.driver_connection
-        try:
+    try:
+        with database.faults(name), engine.begin() as connection:
+            driver: Any = connection.connection.driver_connection
             # A prepared statement is one statement: none can end the read-only transaction first.
             cursor = driver.execute(sql, prepare=True)
-        except psycopg.Error as error:
-            raise _wrong(str(error)) from None
-        if cursor.description is None:
-            raise _wrong("it has no rows to show")
-        return _named([column.name for column in cursor.description], cursor.fetchall())
+            if cursor.description is None:
+                raise _wrong("it has no rows to show")
+            return _named([column.name for column in cursor.description], cursor.fetchall())
+    except psycopg.Error as error:
+        raise _wrong(str(error)) from None
+    finally:
+        engine.dispose()
 
 
 def _named(names: list[str], rows: list[tuple[Any, ...]]) -> Rows:
