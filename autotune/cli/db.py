@@ -112,23 +112,16 @@ def export(file: Path, form: str, view: api.View, db: str | None) -> None:
 
 
 def _export_rows(file: Path, form: str, view: api.View, db: str | None) -> None:
-    from autotune import views
     from autotune.report import formats
 
-    table = {
-        "results": views.results,
-        "best": views.best_config,
-        "failures": views.failures,
-        "vendor": views.speedup_vs_vendor,
-    }[view]
     rows = api.results(view, store=db)
     if file.exists():
         raise StoreError(f"{file} exists already; name a new file")
     try:
         if form == "parquet":
-            formats.write_parquet(file, rows, table.c.keys())
+            formats.write_parquet(file, rows, api.columns(view))
         else:
-            file.write_text(formats.as_csv(rows, table.c.keys()) + "\n", encoding="utf-8")
+            file.write_text(formats.as_csv(rows, api.columns(view)) + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from None
 
