@@ -126,9 +126,9 @@ def summary(runs: list[Played], best_ns: float) -> dict[str, Any]:
     }
 
 
-def provenance() -> dict[str, Any]:
+def provenance(commit: str | None) -> dict[str, Any]:
     return {
-        "commit": assets.revision(),
+        "commit": commit or assets.revision() or "unknown",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": f"{settings.jobs()} CPUs, {platform.machine()}",
@@ -158,6 +158,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=None, help="processes; default: every CPU")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--commit", default=None, help="commit that runs, where git cannot tell")
     parser.add_argument("--out", type=Path, default=None, help="JSON file to write")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
@@ -184,7 +185,7 @@ def main() -> None:
                     "strategy": strategy,
                     "runs": options.runs,
                     **summary(each, best_ns),
-                    "provenance": provenance(),
+                    "provenance": provenance(options.commit),
                 }
                 rows.append(row)
                 if not options.json:

@@ -72,8 +72,8 @@ SAMPLERS = ("auto", "gp", "tpe", "local", "random", "grid")
     type=click.Choice(SAMPLERS),
     default="auto",
     show_default=True,
-    help="How points are chosen: by a Gaussian process, in turns around the best (auto) or not (gp), "
-    "Optuna's TPE, moves around the best, chance, or all in order.",
+    help="How points are chosen: by a Gaussian process, with turns around the best (auto) or "
+    "without (gp), Optuna's TPE, moves around the best, chance, or all in order.",
 )
 @options.device_option
 @options.warm_option

@@ -7,17 +7,21 @@ What the surrogate liked most stays for the next pool.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from autotune.search.history import History
 from autotune.search.points import Points
-from autotune.space import settled
+from autotune.search.variations import Variations
 from autotune.types import Config
 
 SMALL = 20_000
 """Points of a space up to which all of them are looked at."""
 LEADERS = 4
 """Fastest trials whose neighbours are looked at."""
+STARTS = 10
+"""Fastest starts whose neighbours are looked at."""
 PARENTS = 12
 """Fastest trials that are mixed."""
 WIDE, PAIRS, MIXTURES, KEPT = 120, 160, 120, 240
@@ -26,12 +30,24 @@ parents before those that are not valid are dropped, and that stay."""
 
 
 class Candidates:
-    """Unseen valid points of a space."""
+    """Unseen valid points of a space.
 
-    def __init__(self, points: Points, history: History, rng: np.random.Generator) -> None:
+    Args:
+        starts: Points that are tried first, and whose neighbours are looked at too.
+    """
+
+    def __init__(
+        self,
+        points: Points,
+        history: History,
+        rng: np.random.Generator,
+        starts: Sequence[Config] = (),
+    ) -> None:
+        self._starts = frozenset(starts)
         self._points = points
         self._history = history
         self._rng = rng
+        self._variations = Variations(points.parameters, rng)
         self._near: dict[Config, list[Config]] = {}
 
     @property
@@ -57,12 +73,21 @@ class Candidates:
         fresh = self._history.unseen(fresh)
         return self._history.unseen(
             [
-                *(near for leader in leaders for near in self.neighbours(leader)),
+                *self.around(leaders),
+                *self.around(self.starts()),
                 *kept[:KEPT],
                 *self._points.valid(fresh),
                 *self._points.sample(WIDE, self._rng, exclude=self._history.seen),
             ]
         )
+
+    def starts(self) -> list[Config]:
+        """The fastest starts that have been timed."""
+        return self._history.leaders(STARTS, self._starts)
+
+    def around(self, configs: Sequence[Config]) -> list[Config]:
+        """The neighbours of several points."""
+        return [near for config in configs for near in self.neighbours(config)]
 
     def neighbours(self, config: Config) -> list[Config]:
         """The valid points one move away, seen or not."""
@@ -77,15 +102,8 @@ class Candidates:
         """
         near = self.neighbours(leader)
         first = near[self._rng.integers(len(near))] if near else leader
-        varied = [p for p in self._points.parameters if len(p.values) > 1]
-        moved = varied[self._rng.integers(len(varied))]
-        value = moved.values[self._rng.integers(len(moved.values))]
-        return settled(first.but(**{moved.name: value}), self._points.parameters)
+        return self._variations.moved(first)
 
     def _mixture(self, parents: list[Config]) -> Config:
-        """A point that has each parameter from one of two parents."""
         one, other = (parents[i] for i in self._rng.permutation(len(parents))[:2])
-        names = [name for name in one if one[name] != other[name]]
-        taken = self._rng.random(len(names)) < 0.5
-        changes = {name: other[name] for name, take in zip(names, taken, strict=True) if take}
-        return settled(one.but(**changes), self._points.parameters)
+        return self._variations.mixed(one, other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from autotune.types import Config
 
@@ -36,9 +36,13 @@ class History:
         self.running.pop(config, None)
         self.times[config] = time_ns
 
-    def leaders(self, count: int) -> list[Config]:
-        """The fastest points, fastest first; of equal ones the earlier."""
-        timed = [(time, config) for config, time in self.times.items() if time is not None]
+    def leaders(self, count: int, among: Collection[Config] | None = None) -> list[Config]:
+        """The fastest points, of all or among these, fastest first; of equal ones the earlier."""
+        timed = [
+            (time, config)
+            for config, time in self.times.items()
+            if time is not None and (among is None or config in among)
+        ]
         return [config for _, config in sorted(timed, key=lambda pair: pair[0])[:count]]
 
     @property

@@ -22,10 +22,14 @@ from autotune.types import Config
 
 LEAST = 8
 """Trials before a surrogate is asked; until then points are drawn at random."""
+CONTRAST = 4
+"""Points drawn at random even where starts are enough: these are all good, and alike."""
 BATCH = 8
 """Points that are chosen from a pool before it is changed."""
 NEAREST, FARTHEST = 2, 16
 """Wide turns of `auto` between two among neighbours: at first, and at most."""
+START_TURNS = 5
+"""Turns of `auto` among the neighbours of starts, for each of those."""
 _ASIDE = 0.4
 """How often a local move starts from another leader than the best."""
 _TPE_DRAWS, _TPE_POOL = 4, 200
@@ -38,6 +42,7 @@ class Sampler(BaseSampler):
 
     Args:
         history: What was proposed so far; the caller keeps it.
+        starts: Points that are tried first; `auto` goes on around them.
         predicted: A model of the time; only surrogates use it.
     """
 
@@ -46,13 +51,14 @@ class Sampler(BaseSampler):
         points: Points,
         history: History,
         rng: np.random.Generator,
+        starts: Sequence[Config] = (),
         predicted: Predicted | None = None,
     ) -> None:
         self.points = points
         self.history = history
         self.rng = rng
         self.predicted = predicted
-        self.candidates = Candidates(points, history, rng)
+        self.candidates = Candidates(points, history, rng, starts)
 
     def choose(self, study: Study, trial: FrozenTrial) -> Config:
         """The next point; called only while there is one that nobody has seen."""
@@ -64,8 +70,7 @@ class Sampler(BaseSampler):
 
     def near(self) -> list[Config]:
         """Neighbours of the leaders."""
-        leaders = self.history.leaders(LEADERS)
-        return [near for leader in leaders for near in self.candidates.neighbours(leader)]
+        return self.candidates.around(self.history.leaders(LEADERS))
 
     # *** Optuna's side ***
 
@@ -151,19 +156,21 @@ class Gp(Sampler):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.surrogate = Surrogate(self.points.parameters, self.history, self.predicted)
-        self._asked = 0
+        self._asked = self._drawn = 0
         self._around: list[Config] = []
 
     def choose(self, study: Study, trial: FrozenTrial) -> Config:
         return self.improve() or self.draw()
 
     def improve(self, among: Callable[[], Sequence[Config]] | None = None) -> Config | None:
-        """The unseen candidate of most expected improvement; None where there is none.
+        """The unseen candidate of most expected improvement; None where there is none, or where
+        too little is known to tell.
 
         Args:
             among: Gives the points to consider, in place of all candidates.
         """
-        if len(self.history.times) < LEAST:
+        if len(self.history.times) < LEAST or self._drawn < CONTRAST:
+            self._drawn += 1
             return None
         self.surrogate.learn()
         self._look()
@@ -183,28 +190,40 @@ class Gp(Sampler):
 
 
 class Auto(Gp):
-    """Expected improvement over all candidates, and in turns among the neighbours of the leaders.
+    """Expected improvement over all candidates, in turns with some of the neighbours alone.
 
-    The second finds the last steps sooner, and what a sibling's best points lack, but is stuck in
-    one valley: each such turn without an improvement doubles the number of wide ones until the
-    next, and an improvement sets it back.
+    Those of the fastest starts have every second turn, a few for each: what a sibling's best points
+    lack is often a single move away, and it is not where the fastest of them lead. Those of the
+    leaders find the last steps sooner, but only in one valley: each such turn that brings no
+    improvement doubles the number of wide ones until the next, and an improvement sets it back.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._best_ns: float | None = None
         self._gap = self._wait = NEAREST
+        self._turn = 0
 
     def choose(self, study: Study, trial: FrozenTrial) -> Config:
+        self._turn += 1
+        starts = self.candidates.starts()
+        if self._turn % 2 and self._turn < 2 * START_TURNS * len(starts):
+            found = self.improve(lambda: self.candidates.around(starts))
+        else:
+            found = self._near_leaders()
+        return found or super().choose(study, trial)
+
+    def _near_leaders(self) -> Config | None:
+        """A point among the leaders' neighbours, where it is their turn."""
         best_ns = self.history.best_ns
         if best_ns != self._best_ns:
             self._best_ns = best_ns
             self._gap = self._wait = NEAREST
         if self._wait:
             self._wait -= 1
-            return super().choose(study, trial)
+            return None
         self._gap = self._wait = min(2 * self._gap, FARTHEST)
-        return self.improve(self.near) or super().choose(study, trial)
+        return self.improve(self.near)
 
 
 SAMPLERS: dict[str, type[Sampler]] = {

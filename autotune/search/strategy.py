@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from autotune.types import Config
 
 GRID_LIMIT = 100_000
 """Points beyond which no search finishes a grid."""
+
+_log = logging.getLogger("autotune")
 
 
 class Strategy:
@@ -58,10 +61,15 @@ class Strategy:
         # A resumed search must not draw the same random points again.
         self._rng = np.random.default_rng([seed, len(known)])
         self._history = History(known, barred)
-        self._sampler = sampler
+        if sampler == "grid" and points.size > GRID_LIMIT:
+            _log.warning(
+                "a grid of %d points will not be finished: it tries them in the order of the "
+                "space; --sampler auto finds good ones sooner",
+                points.size,
+            )
         with _quiet():
             self._study = optuna.create_study(
-                sampler=SAMPLERS[sampler](points, self._history, self._rng, predicted)
+                sampler=SAMPLERS[sampler](points, self._history, self._rng, initial, predicted)
             )
         self._distributions: dict[str, BaseDistribution] = {
             parameter.name: optuna.distributions.CategoricalDistribution(parameter.values)
@@ -77,16 +85,6 @@ class Strategy:
             )
         self._running: dict[Config, Trial] = {}
         self._queue = deque(self._history.unseen(initial))
-
-    @property
-    def note(self) -> str:
-        """What the user should know of the choice of sampler; empty where there is nothing."""
-        if self._sampler == "grid" and self._points.size > GRID_LIMIT:
-            return (
-                f"a grid of {self._points.size:,} points will not be finished: it tries them in "
-                "the order of the space; --sampler auto finds good ones sooner"
-            )
-        return ""
 
     def ask(self) -> Config | None:
         """The next point; None when every valid point has been tried."""
