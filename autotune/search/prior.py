@@ -14,7 +14,7 @@ from autotune.types import Config, Device, Problem
 
 SAMPLES = 800
 """Points that are drawn from the whole region."""
-PARENTS, CHILDREN, GENERATIONS = 24, 240, 8
+PARENTS, CHILDREN, GENERATIONS = 24, 240, 11
 """Favourites that are varied, variations of a generation of which the valid ones are ranked, and
 how often."""
 
@@ -51,10 +51,11 @@ def ranked(
                 score = predicted(config)
                 scores[config] = np.inf if score is None else score
 
-    def top(number: int) -> list[Config]:
+    def top(number: int, method: str | None = None) -> list[Config]:
         different: dict[float, Config] = {}
         for config in sorted(scores, key=scores.__getitem__):
-            different.setdefault(round(scores[config], 3), config)
+            if method is None or region.space.method(config) == method:
+                different.setdefault(round(scores[config], 3), config)
         return list(different.values())[:number]
 
     add(starts)
@@ -63,13 +64,16 @@ def ranked(
     if not any(np.isfinite(score) for score in scores.values()):
         return [config for config in sample if config not in exclude][:count]
     variations = Variations(region.parameters, rng)
+    methods = [method for method, size in region.sizes.items() if size]
     for _ in range(GENERATIONS):
-        parents = top(PARENTS)
         children: dict[Config, None] = {}
-        for _ in range(CHILDREN):
-            # Better ones have more children.
-            first, second = (parents[int(len(parents) * x * x)] for x in rng.random(2))
-            child = variations.mixed(first, second) if rng.random() < 0.5 else first
-            children[variations.moved(child)] = None
+        # Each method for itself: what is ahead early need not be so once both are good.
+        for method in methods:
+            parents = top(PARENTS, method)
+            for _ in range(CHILDREN // len(methods)):
+                # Better ones have more children.
+                first, second = (parents[int(len(parents) * x * x)] for x in rng.random(2))
+                child = variations.mixed(first, second) if rng.random() < 0.5 else first
+                children[variations.moved(child)] = None
         add(region.valid([child for child in children if child not in scores]))
     return [config for config in top(count + len(exclude)) if config not in exclude][:count]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotune.space import Parameter, settled
+from autotune.space import METHOD, Parameter, settled
 from autotune.types import Config
 
 
@@ -19,8 +19,10 @@ class Variations:
         self._rng = rng
 
     def moved(self, config: Config) -> Config:
-        """With one parameter changed, whichever it is to whatever it can be."""
-        parameter = self._varied[self._rng.integers(len(self._varied))]
+        """With one parameter of its method changed, to whatever it can be."""
+        method = config.get(METHOD, "")
+        own = [p for p in self._varied if p.only in ("", method)]
+        parameter = own[self._rng.integers(len(own))]
         value = parameter.values[self._rng.integers(len(parameter.values))]
         return settled(config.but(**{parameter.name: value}), self._parameters)
 

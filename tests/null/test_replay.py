@@ -89,3 +89,21 @@ def test_synthetic_spaces_are_of_full_size_and_say_so(replay: ModuleType) -> Non
     assert sys.modules["recorded"].Synthetic("16x2048x2048").time_ns(configs[0]) == points.time_ns(
         configs[0]
     )
+
+
+def test_convergence_is_drawn_of_every_row(replay: ModuleType, tmp_path: Path) -> None:
+    convergence = importlib.import_module("convergence")
+    curve = {"every": 5, "share_at_95": [0.0, 0.5, 1.0], "median": [0.8, 0.9, 1.0]}
+    rows = [
+        {"space": space, "seeded": seeded, "strategy": strategy, "runs": 7, "curve": curve}
+        for space in ("one", "two")
+        for seeded in (False, True)
+        for strategy in ("auto", "random", "kernel_tuner:some")
+    ]
+    files = [tmp_path / "one.svg", tmp_path / "other.svg"]
+    for file in files:
+        convergence.draw(rows, file)
+    text = files[0].read_text()
+    assert text == files[1].read_text() and "<dc:date>" not in text
+    assert text.count("auto (7 runs)") >= 4 and "kernel_tuner:some (7 runs)" in text
+    assert "one, cold" in text and "two, seeded" in text
