@@ -105,5 +105,5 @@ def test_convergence_is_drawn_of_every_row(replay: ModuleType, tmp_path: Path) -
         convergence.draw(rows, file)
     text = files[0].read_text()
     assert text == files[1].read_text() and "<dc:date>" not in text
-    assert text.count("auto (7 runs)") >= 4 and "kernel_tuner:some (7 runs)" in text
+    assert "auto (7 runs)" in text and "kernel_tuner:some (7 runs)" in text
     assert "one, cold" in text and "two, seeded" in text
