@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from autotune.space import Space
 
 EFFORTS = ("quick", "normal", "thorough")
-SAMPLERS = ("auto", "gp", "tpe", "local", "random")
+SAMPLERS = ("auto", "gp", "tpe", "local", "random", "grid")
 
 
 @click.command()
@@ -72,8 +72,8 @@ SAMPLERS = ("auto", "gp", "tpe", "local", "random")
     type=click.Choice(SAMPLERS),
     default="auto",
     show_default=True,
-    help="How points are chosen: a mix, a Gaussian process, Optuna's TPE, moves around the best, "
-    "or chance.",
+    help="How points are chosen: by a Gaussian process, with turns around the best (auto) or "
+    "without (gp), Optuna's TPE, moves around the best, chance, or all in order.",
 )
 @options.device_option
 @options.warm_option

@@ -5,8 +5,11 @@ patience.py  how long a compile may take
 events.py    what it tells whoever watches
 starts.py    what is known of a problem and of near ones
 prior.py     what the model thinks of points that nobody has tried
-strategy.py  which point to try next
-surrogate.py what trials say of points that nobody has tried
+strategy.py  which point to try next: asks and tells an Optuna study
+samplers.py  the ways to choose it
+points.py, history.py, candidates.py   what they know of the space, of the past, and look at
+surrogate.py what trials and the model say of points that nobody has tried
+features.py, gaussian.py   points as numbers; a Gaussian process over them
 builder.py   from configs to binaries
 lane.py      measuring, while the next points are chosen and compiled
 tally.py     what came of the trials, and how fast
@@ -33,7 +36,7 @@ from autotune.search.events import (
     remaining,
 )
 from autotune.search.plan import Outlook, plan
-from autotune.search.strategy import SAMPLERS
+from autotune.search.samplers import SAMPLERS
 
 __all__ = [
     "DEFAULT_SHAPES",

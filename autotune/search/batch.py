@@ -16,10 +16,10 @@ from autotune.search.budget import Budget, effort
 from autotune.search.campaign import Campaign
 from autotune.search.events import Finished, Listener, Planned, Report, Waiting, ignore
 from autotune.search.patience import Patience
+from autotune.search.samplers import SAMPLERS
 from autotune.search.session import Session
 from autotune.search.setting import Setting
 from autotune.search.starts import Leaders
-from autotune.search.strategy import SAMPLERS
 from autotune.space import Space
 from autotune.store import Store
 from autotune.types import Device, Evidence, Problem

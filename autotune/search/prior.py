@@ -8,11 +8,20 @@ import numpy as np
 
 from autotune.analysis import predict
 from autotune.region import Region
-from autotune.types import Config, Device
+from autotune.search.surrogate import Predicted
+from autotune.search.variations import Variations
+from autotune.types import Config, Device, Problem
 
-SAMPLES = 3000
-CLIMBERS = 24
-STEPS = 4
+SAMPLES = 800
+"""Points that are drawn from the whole region."""
+PARENTS, CHILDREN, GENERATIONS = 24, 240, 11
+"""Favourites that are varied, variations of a generation of which the valid ones are ranked, and
+how often."""
+
+
+def model(problem: Problem, device: Device) -> Predicted:
+    """The model's time of a config, as a strategy asks for it."""
+    return lambda config: predict.ranking_ns(problem, config, device)
 
 
 def ranked(
@@ -26,24 +35,27 @@ def ranked(
 ) -> list[Config]:
     """The points that the model likes best, each unlike the others to it.
 
-    A uniform sample and `starts` are ranked, and the best climb along one-parameter moves. Points
-    of equal predicted time differ only in what the model does not see: one of them is enough.
+    A uniform sample and `starts` are ranked; then moves from the best and mixtures of two of them,
+    again and again. Points of equal predicted time differ only in what the model does not see: one
+    of them is enough.
 
     Returns:
         At most `count` points, best first; a uniform sample where no model knows the family.
     """
+    predicted = model(region.problem, device)
     scores: dict[Config, float] = {}
 
     def add(configs: Iterable[Config]) -> None:
         for config in configs:
             if config not in scores:
-                score = predict.ranking_ns(region.problem, config, device)
+                score = predicted(config)
                 scores[config] = np.inf if score is None else score
 
-    def top(number: int) -> list[Config]:
+    def top(number: int, method: str | None = None) -> list[Config]:
         different: dict[float, Config] = {}
-        for config in sorted(scores, key=lambda config: (scores[config], config.json)):
-            different.setdefault(round(scores[config], 3), config)
+        for config in sorted(scores, key=scores.__getitem__):
+            if method is None or region.space.method(config) == method:
+                different.setdefault(round(scores[config], 3), config)
         return list(different.values())[:number]
 
     add(starts)
@@ -51,10 +63,17 @@ def ranked(
     add(sample)
     if not any(np.isfinite(score) for score in scores.values()):
         return [config for config in sample if config not in exclude][:count]
-    for _ in range(STEPS):
-        before = len(scores)
-        for config in top(CLIMBERS):
-            add(region.neighbours(config))
-        if len(scores) == before:
-            break
+    variations = Variations(region.parameters, rng)
+    methods = [method for method, size in region.sizes.items() if size]
+    for _ in range(GENERATIONS):
+        children: dict[Config, None] = {}
+        # Each method for itself: what is ahead early need not be so once both are good.
+        for method in methods:
+            parents = top(PARENTS, method)
+            for _ in range(CHILDREN // len(methods)):
+                # Better ones have more children.
+                first, second = (parents[int(len(parents) * x * x)] for x in rng.random(2))
+                child = variations.mixed(first, second) if rng.random() < 0.5 else first
+                children[variations.moved(child)] = None
+        add(region.valid([child for child in children if child not in scores]))
     return [config for config in top(count + len(exclude)) if config not in exclude][:count]

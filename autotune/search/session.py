@@ -274,6 +274,7 @@ class Session:
             initial=initial,
             known=list(self._known.items()),
             barred=self._static,
+            predicted=prior.model(self.problem, self.setting.device),
         )
 
     # *** trying ***

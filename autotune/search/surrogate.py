@@ -1,142 +1,183 @@
-"""What the trials so far say of points that nobody has tried: a Gaussian process over a space.
+"""What the trials so far, and the model, say of points that nobody has tried.
 
-Kernels of one family depend on sizes through their ratios (a block's rows over a thread's rows are
-its threads, and so on), so the features of a point are the logarithms of its numbers and all their
-differences; texts count as equal or not. Times enter as logarithms, cut off well above the best:
-how slow a slow kernel is says little about fast ones.
+Times enter as logarithms, cut off well above the best: how slow a slow kernel is says little about
+fast ones. A trial that has not ended counts with what was expected of it, so that points which are
+asked for together differ.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from autotune.search.features import Features, Floats
+from autotune.search.gaussian import Gaussian
+from autotune.search.history import History
 from autotune.space import Parameter
 from autotune.types import Config
 
-Floats = NDArray[np.float64]
+Predicted = Callable[[Config], float | None]
+"""A model's time of a point in ns: infinity for what cannot run, None for what it does not know."""
 
 MOST_TRIALS = 400
 """Trials that a fit rests on: its cost grows with their cube."""
-_WORST = 1.2
+WORST = 1.2
 """Log times beyond the best from which on a trial is just slow."""
-_SCALES = tuple(itertools.product((0.1, 0.2, 0.4, 0.7), (0.0, 0.07, 0.15, 0.3), (1e-3, 3e-2)))
-"""Inverse length scales of single features and of differences, and noise, tried at a fit."""
-_REFIT = 12
-"""New trials after which the scales are chosen again."""
-
-
-class Features:
-    """Turns configs of a space into rows of numbers.
-
-    Attributes:
-        singles: Columns of single features; the rest are differences.
-    """
-
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
-        varied = [p for p in parameters if len(p.values) > 1]
-        self._numbers = [p for p in varied if isinstance(p.values[0], int)]
-        self._texts = [p for p in varied if isinstance(p.values[0], str)]
-        # Zero is a value of flags and paddings; only sizes and counts form ratios.
-        sizes = [i for i, p in enumerate(self._numbers) if all(value != 0 for value in p.values)]
-        pairs = np.array(list(itertools.combinations(sizes, 2)), dtype=int).reshape(-1, 2)
-        self._left, self._right = pairs[:, 0], pairs[:, 1]
-        self.singles = len(self._numbers) + sum(len(p.values) for p in self._texts)
-
-    def rows(self, configs: Sequence[Config]) -> Floats:
-        """A row for each config."""
-        numbers = np.array(
-            [[config[p.name] for p in self._numbers] for config in configs], dtype=np.float64
-        ).reshape(len(configs), len(self._numbers))
-        # Zero stands one step below one.
-        logs = np.log2(np.maximum(numbers, 0.5))
-        texts = [
-            np.array([[config[p.name] == value for value in p.values] for config in configs])
-            for p in self._texts
-        ]
-        return np.hstack([logs, *texts, logs[:, self._left] - logs[:, self._right]])
+_LEAST_REFIT, _REFIT_SHARE = 8, 8
+"""New trials after which weights are chosen again: so many, or this part of all."""
+_LEAST_SCALE = 1e-3
+"""What a model leaves unexplained at least: no time is measured better."""
 
 
 class Surrogate:
-    """Mean and spread of the log time of any config, relative to the trials it was fitted to."""
+    """Expected improvement of watched points over the best trial.
 
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
+    Args:
+        predicted: A model. Its log time, times the factor that fits the trials best, is what is
+            expected where there are no trials.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Parameter], history: History, predicted: Predicted | None = None
+    ) -> None:
+        self._history = history
         self._features = Features(parameters)
+        self._predicted = predicted
+        self._gaussian = Gaussian(self._features.owner)
         self._rows: dict[Config, Floats] = {}
-        self._scales = _SCALES[0]
-        self._chosen_at = -_REFIT
+        self._models: Floats = np.zeros(0)
+        self._least = 0.0
+        self._believed: dict[Config, float] = {}
+        self._read = 0
+        self._fitted_at = 0
+        self._trust = 0.0
+        self._watched: list[Config] = []
+        self._watched_models: Floats = np.zeros(0)
+        self._places: dict[Config, int] = {}
+        self._is_open = np.zeros(0, dtype=bool)
 
-    def fit(self, times: Sequence[tuple[Config, float | None]]) -> None:
-        """Learns from trials: configs with their times in ns, None for a failure.
+    @property
+    def trust(self) -> float:
+        """The factor of the model's log time: 0 where it tells nothing, 1 where it is right."""
+        return self._trust
 
-        Of many trials the fastest count, and of the others the latest.
+    def learn(self) -> None:
+        """Takes up what the history has got since the last time; call before asking."""
+        history, ended = self._history, len(self._history.times)
+        fresh = history.begun[self._read :]
+        self._read = len(history.begun)
+        self._is_open[[self._places[config] for config in fresh if config in self._places]] = False
+        if not self._rows or ended - self._fitted_at >= max(_LEAST_REFIT, ended // _REFIT_SHARE):
+            self._fit()
+            return
+        for config, row in zip(fresh, self._features.rows(fresh), strict=True):
+            model = self._model([config])
+            if config in history.running:
+                mean, scale, residuals = self._standardised()
+                expected = mean + scale * self._gaussian.at(row, residuals)
+                expected += self._trust * float(self._beyond(model)[0])
+                self._believed[config] = self._best + expected
+            self._rows[config] = row
+            self._models = np.append(self._models, model)
+            self._gaussian.add(row)
+
+    def watch(self, configs: Sequence[Config]) -> None:
+        """Points that may be asked for next: valid ones that nobody has seen."""
+        self._watched = list(configs)
+        self._watched_models = self._model(self._watched)
+        self._places = {config: place for place, config in enumerate(self._watched)}
+        self._is_open = np.ones(len(self._watched), dtype=bool)
+        self._gaussian.watch(self._features.rows(self._watched))
+
+    def leading(self, count: int, among: Iterable[Config] | None = None) -> list[Config]:
+        """Watched points of most expected improvement that nobody has seen, best first.
+
+        Args:
+            among: Only these, as far as they are watched.
         """
-        timed = sorted(((t, i) for i, (_, t) in enumerate(times) if t is not None))
-        kept = {index for _, index in timed[: MOST_TRIALS // 2]}
-        kept |= set(range(max(0, len(times) - MOST_TRIALS // 2), len(times)))
-        chosen = [times[index] for index in sorted(kept)]
-        best = np.log(min((time for _, time in chosen if time is not None), default=1.0))
-        # A failure is as bad as the slowest that still matters.
-        logs = np.array(
-            [_WORST if time is None else min(np.log(time) - best, _WORST) for _, time in chosen]
-        )
-        self._targets = (logs - logs.mean()) / (logs.std() + 1e-9)
-        self._base = self._cached([config for config, _ in chosen])
-        if len(times) - self._chosen_at >= _REFIT:
-            self._chosen_at = len(times)
-            self._scales = max(_SCALES, key=lambda scales: self._solve(scales))
-        self._solve(self._scales)
+        places = np.flatnonzero(self._is_open)
+        if among is not None:
+            wanted = [self._places[config] for config in among if config in self._places]
+            places = np.intersect1d(wanted, places).astype(np.int64)
+        if not len(places):
+            return []
+        improvement = self._improvement()[places]
+        if count == 1:
+            return [self._watched[int(places[np.argmax(improvement)])]]
+        order = np.argsort(-improvement, kind="stable")[:count]
+        return [self._watched[place] for place in places[order]]
 
-    def improvement(self, configs: Sequence[Config]) -> Floats:
-        """Expected improvement of each config over the best trial."""
-        mean, spread = self.predict(configs)
-        z = (self._targets.min() - mean) / spread
+    def _improvement(self) -> Floats:
+        mean, scale, residuals = self._standardised()
+        means, spreads = self._gaussian.at_watched(residuals)
+        means = mean + scale * means + self._trust * self._beyond(self._watched_models)
+        spreads = scale * spreads
+        z = -means / spreads
         density = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
-        improvement: Floats = spread * (z * _normal_below(z) + density)
+        improvement: Floats = spreads * (z * _normal_below(z) + density)
         return improvement
 
-    def predict(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the standardised log time."""
-        rows = self._weighted(self._features.rows(configs))
-        cross = _matern(rows, self._points)
-        mean = cross @ self._weights
-        variance = 1.0 - np.square(np.linalg.solve(self._factor, cross.T)).sum(axis=0)
-        return mean, np.sqrt(np.maximum(variance, 1e-9))
+    # *** trials ***
 
-    def _cached(self, configs: Sequence[Config]) -> Floats:
-        fresh = [config for config in configs if config not in self._rows]
-        if fresh:
-            self._rows.update(zip(fresh, self._features.rows(fresh), strict=True))
-        return np.array([self._rows[config] for config in configs])
+    def _fit(self) -> None:
+        history, times = self._history, self._history.times
+        kept = list(times)
+        if len(kept) > MOST_TRIALS:
+            # The fastest, and of the others the latest.
+            fastest = history.leaders(MOST_TRIALS // 2)
+            kept = list(dict.fromkeys([*fastest, *kept[-MOST_TRIALS // 2 :]]))
+        configs = [*kept, *history.running]
+        self._rows = dict(zip(configs, self._features.rows(configs), strict=True))
+        self._models = self._model(configs)
+        self._least = float(self._models.min())
+        self._fitted_at = len(times)
+        # What was asked for before the first fit is expected to be like the others.
+        usual = float(self._logs(times).mean()) + self._best if times else 0.0
+        self._believed = {c: self._believed.get(c, usual) for c in history.running}
+        self._trust = _slope(self._beyond(self._models), self._logs(self._rows))
+        _, _, residuals = self._standardised()
+        self._gaussian.fit(np.array(list(self._rows.values())), residuals)
 
-    def _weighted(self, rows: Floats) -> Floats:
-        single, difference, _ = self._scales
-        weights = np.full(rows.shape[1], difference)
-        weights[: self._features.singles] = single
-        weighted: Floats = rows * weights
-        return weighted
+    @property
+    def _best(self) -> float:
+        """Log time of the fastest trial."""
+        return math.log(self._history.best_ns or 1.0)
 
-    def _solve(self, scales: tuple[float, float, float]) -> float:
-        """Factorises the covariance; the log likelihood of the targets."""
-        self._scales = scales
-        self._points = self._weighted(self._base)
-        covariance = _matern(self._points, self._points)
-        covariance[np.diag_indices_from(covariance)] += scales[2]
-        self._factor = np.linalg.cholesky(covariance)
-        half = np.linalg.solve(self._factor, self._targets)
-        self._weights = np.linalg.solve(self._factor.T, half)
-        return float(-0.5 * half @ half - np.log(np.diag(self._factor)).sum())
+    def _logs(self, configs: Iterable[Config]) -> Floats:
+        """Log times beyond the best: measured or believed, of failures the worst."""
+        best, times, logs = self._best, self._history.times, []
+        for config in configs:
+            if config not in times:
+                logs.append(self._believed[config] - best)
+            else:
+                time_ns = times[config]
+                logs.append(WORST if time_ns is None else math.log(time_ns) - best)
+        return np.minimum(logs, WORST)
+
+    def _standardised(self) -> tuple[float, float, Floats]:
+        """Mean and scale of what the model leaves unexplained, and that in terms of them."""
+        residuals = self._logs(self._rows) - self._trust * self._beyond(self._models)
+        mean, scale = float(residuals.mean()), max(float(residuals.std()), _LEAST_SCALE)
+        return mean, scale, (residuals - mean) / scale
+
+    # *** the model ***
+
+    def _model(self, configs: Sequence[Config]) -> Floats:
+        """Log times by the model; 0 where there is none."""
+        times = [self._predicted(config) if self._predicted else None for config in configs]
+        return np.array([0.0 if time is None else math.log(time) for time in times])
+
+    def _beyond(self, models: Floats) -> Floats:
+        """The model's log times beyond that of its favourite among the trials, cut off as well."""
+        return np.minimum(models - self._least, WORST)
 
 
-def _matern(a: Floats, b: Floats) -> Floats:
-    """Matern covariance of smoothness 5/2 at unit length scale."""
-    squared = np.square(a).sum(1)[:, None] + np.square(b).sum(1)[None] - 2 * a @ b.T
-    distance = np.sqrt(5 * np.maximum(squared, 0.0))
-    covariance: Floats = (1 + distance + distance * distance / 3) * np.exp(-distance)
-    return covariance
+def _slope(models: Floats, logs: Floats) -> float:
+    """The factor of the model that leaves least of the log times, from 0 to 1."""
+    centred = models - models.mean()
+    return float(np.clip(centred @ logs / max(centred @ centred, 1e-9), 0.0, 1.0))
 
 
 def _normal_below(z: Floats) -> Floats:

@@ -16,5 +16,5 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakePool:
     install(fake, monkeypatch.setattr)
     # The model's opinion of thousands of points matters to none of these tests, and takes seconds.
     monkeypatch.setattr(prior, "SAMPLES", 100)
-    monkeypatch.setattr(prior, "STEPS", 0)
+    monkeypatch.setattr(prior, "GENERATIONS", 0)
     return fake

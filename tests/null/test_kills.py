@@ -23,7 +23,7 @@ from autotune.search import Budget, Tried, batch, prior, search
 from autotune.store import Store
 
 fake_search.install(fake_search.FakePool(), setattr)
-prior.SAMPLES, prior.STEPS = 400, 0
+prior.SAMPLES, prior.GENERATIONS = 400, 0
 if kind == "predict":
     batch.target = lambda arch, name, door: (replace(DEVICE, index=-1), "no driver")
 place, said = folder / "r.db", folder / "said"
