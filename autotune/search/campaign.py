@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from autotune.analysis.roofline import roofline
@@ -75,8 +76,13 @@ class Campaign:
         # What the finals of all take is kept back before any is searched.
         shared_s = self._left_s() - sum(map(self._finals_s, entries))
         first_s = max(LEAST_SLICE_S, FIRST_SHARE * shared_s / max(1, len(entries)))
-        for place, entry in enumerate(entries):
-            self._slice(entry, first_s, kept=entries[: place + 1])
+        with ThreadPoolExecutor(1) as thread:
+            for place, entry in enumerate(entries):
+                # The next one's points are counted meanwhile; what goes wrong there does so again
+                # where it is noticed.
+                ahead = [thread.submit(each.session.prepare) for each in entries[place + 1 :][:1]]
+                self._slice(entry, first_s, kept=entries[: place + 1])
+                wait(ahead)
         while going := [entry for entry in entries if entry.goes_on]:
             spare_s = self._left_s() - sum(map(self._finals_s, entries))
             if spare_s < LEAST_SLICE_S:

@@ -21,9 +21,9 @@ from autotune.search.events import Confirmed, Confirming, Finalist
 from autotune.store import VariantRow
 from autotune.types import Binary, Config, LaunchPlan, Stage
 
-STARTING_S = 1.0
+STARTING_S = 0.5
 """Of the estimate: compiling what is new, and the vendor library's start."""
-PREPARING_S = 0.1
+PREPARING_S = 0.05
 """Of each entrant: loading it, warming up, and the host's part of its checks."""
 PROVING_LAUNCHES = 12
 """Of each entrant: its checks before and after timing."""

@@ -109,6 +109,7 @@ class Session:
         self._leaders: Leaders = {} if leaders is None else leaders
         self._builder = Builder(problem, setting)
         self._region: Region | None = None
+        self._counted: Region | None = None
         self._tally = Tally()
         self._pace = Pace()
         self._known: dict[Config, float | None] = {}
@@ -131,6 +132,18 @@ class Session:
         if self.setting.worker is not None:
             return effort.budget
         return replace(effort.budget, trials=effort.predictions)
+
+    def prepare(self) -> None:
+        """Counts the valid points, which the first `advance` does otherwise: that takes a second or
+        two of one core, and may be done in another thread while another problem is searched.
+
+        Raises:
+            SpaceError: the space cannot be counted.
+        """
+        region = self.setting.space.region(self.problem, self.setting.arch)
+        # Counting happens here.
+        if region.size >= 0:
+            self._counted = region
 
     def stored_trials(self) -> int:
         """How many trials earlier runs left."""
@@ -157,7 +170,10 @@ class Session:
         """
         self._slice_started = time.monotonic()
         try:
-            region = self._region or self.setting.space.region(self.problem, self.setting.arch)
+            if self._counted is None:
+                self.prepare()
+            region = self._counted
+            assert region is not None
             if self._region is None:
                 self._open(region)
                 self._region = region
