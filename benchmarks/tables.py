@@ -35,27 +35,6 @@ def _origin(script: str, runs: list[dict[str, Any]]) -> str:
     )
 
 
-def end_to_end() -> str:
-    """Confirmed rates of the best config, the seed's kernels and cuBLAS, in TFLOP/s."""
-    results = _load("end_to_end_h200.json")
-    names = ["best", "seed-v3", "seed-v3.1", "seed-v3.2", "cublas"]
-    lines = [
-        "| M x N x K | trials | best | " + " | ".join(names[1:]) + " | best / cuBLAS | % of peak |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    peak = results["provenance"]["peak_tflops"]
-    for shape, entry in results["shapes"].items():
-        rows = entry["confirmed_again"]
-        rates = {name: rows[name]["tflops"] for name in names}
-        lines.append(
-            f"| {shape.replace('x', ' x ')} | {entry['search']['ok']:,} | "
-            + " | ".join(f"{rates[name]:.1f}" for name in names)
-            + f" | {rates['best'] / rates['cublas']:.3f} | {rates['best'] / peak:.0%} |"
-        )
-    lines += ["", _origin("end_to_end.py", results["runs"])]
-    return "\n".join(lines)
-
-
 def profile_counters() -> str:
     """Figures foreseen without a GPU beside the counters of Nsight Compute."""
     results = _load("profile_h200.json")
@@ -242,7 +221,6 @@ def _figure(value: float | None, unit: str) -> str:
 
 
 TABLES = {
-    "end_to_end": end_to_end,
     "profile_counters": profile_counters,
     "profile_gap": profile_gap,
     "occupancy": occupancy,
