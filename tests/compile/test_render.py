@@ -154,6 +154,6 @@ def test_a_name_that_a_template_lacks_is_an_error_and_not_an_empty_text(monkeypa
         loader=jinja2.DictLoader({"sgemm/tiled.cu.j2": "int pad = 8 + {{ no_such_name }};"}),
         undefined=jinja2.StrictUndefined,
     )
-    monkeypatch.setattr(render, "_environment", lambda: broken)
+    monkeypatch.setattr(render, "environment", lambda: broken)
     with pytest.raises(TemplateError, match="no_such_name"):
         render.render(SQUARE, KERNELS.preset("seed-v3"), 75)

@@ -368,7 +368,7 @@ MUTANTS = [
     Mutant(
         "blocks of a cluster read before all have written", SPLIT,
         "    leave_part(part, sums);\n    cluster_barrier();\n", "    leave_part(part, sums);\n",
-        K.read_after_write, "const Vector<4> next = load_cluster<4>(place, rank);",
+        K.read_after_write, "const Vector<4> next = load_cluster<4>(place, block);",
         preset="cluster-64x64",
     ),
     Mutant(
