@@ -27,7 +27,8 @@ lint: .venv/.test
 	$(bin)/lint-imports
 
 unit: .venv/.test
-	$(bin)/pytest -q -n auto --ignore=tests/gpu tests
+	$(bin)/pytest -q -n auto -m "not alone" --ignore=tests/gpu tests
+	$(bin)/pytest -q -m alone --ignore=tests/gpu tests
 
 # One at a time: they time kernels. Skipped without a GPU; AUTOTUNE_REQUIRE_GPU=1 makes that fail.
 gpu: .venv/.test

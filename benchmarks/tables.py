@@ -73,6 +73,24 @@ def profile_gap() -> str:
     return "\n".join(lines)
 
 
+def verified() -> str:
+    """Pairs of variants and problems that passed every check."""
+    results = _load("verified_h200.json")
+    cells = [
+        f"{results['verified']:,}",
+        str(len(results["by_problem"])),
+        str(len(results["by_path"])),
+        str(len(results["failures"])),
+        str(results["checks_after_timing"]),
+    ]
+    lines = [
+        "| verified | problems | paths | not verified | exact checks after timing, each |",
+        "|---|---|---|---|---|",
+        "| " + " | ".join(cells) + " |",
+    ]
+    return "\n".join([*lines, "", _origin("verify_grid.py", [results["provenance"]])])
+
+
 def occupancy() -> str:
     """Blocks per SM of random variants, calculated and as the driver counts them."""
     results = _load("occupancy_h200.json")
@@ -224,6 +242,7 @@ TABLES = {
     "profile_counters": profile_counters,
     "profile_gap": profile_gap,
     "occupancy": occupancy,
+    "verified": verified,
     "suite": suite,
     "suite_classes": suite_classes,
     "ladder": ladder,

@@ -17,6 +17,8 @@ from autotune.lookup import _books, answer
 from autotune.problems.sgemm import Sgemm
 from autotune.types import Config, Match, Problem
 
+pytestmark = pytest.mark.alone
+
 MEASUREMENTS = 100_000
 SHAPES = 2_000
 
