@@ -71,7 +71,7 @@ def test_an_access_past_the_primitives_names_what_it_can() -> None:
 
 
 def needed_barriers(kernel: Variant) -> list[re.Match[str]]:
-    """The barriers of a kernel, but for one that is known to be superfluous: where bulk copies bring
+    """The barriers of a kernel, but for one that is known to be superfluous: if bulk copies bring
     both operands, who has waited for a tile needs nobody else, unless a stage is filled next."""
     found = list(re.finditer(r"^ +barrier\(\);", kernel.body, re.MULTILINE))
     if {kernel.config["copy_a"], kernel.config["copy_b"]} == {"bulk"}:
