@@ -111,15 +111,16 @@ def binary(result: Binary | Failure) -> Binary:
 def worker_pids() -> set[int]:
     """Live compiler processes of this one."""
     children = Path("/proc/self/task").glob("*/children")
-    pids = {int(pid) for file in children for pid in file.read_text().split()}
-    return {pid for pid in pids if b"autotune.compile.worker" in _command(pid)}
+    pids = {int(pid) for file in children for pid in _read(file).split()}
+    return {pid for pid in pids if "autotune.compile.worker" in _read(f"/proc/{pid}/cmdline")}
 
 
-def _command(pid: int) -> bytes:
+def _read(path: str | Path) -> str:
+    """A file of /proc; empty where its process or thread has ended meanwhile."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(path).read_text()
     except OSError:
-        return b""
+        return ""
 
 
 def _await_busy_worker() -> int:
@@ -127,8 +128,8 @@ def _await_busy_worker() -> int:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         for pid in worker_pids():
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            if (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 0.8:
+            fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+            if fields and (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 0.8:
                 return pid
         time.sleep(0.02)
     raise AssertionError("no worker became busy")
