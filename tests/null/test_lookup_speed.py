@@ -135,7 +135,7 @@ def test_memory_stays_bounded(full: Path) -> None:
 
 
 LOOP_S = 0.05
-"""What `loop_s` gives on the machine that the limits are meant for, when nothing else runs there."""
+"""What `loop_s` gives on the machine that the limits are meant for, when nothing else runs."""
 
 
 def loop_s() -> float:
