@@ -252,12 +252,14 @@ class Space:
                     f"{parameter.only}; with {METHOD} {method} it must be {parameter.default}"
                 )
         environment = self._environment(config, problem, arch)
-        broken = self._broken(method, environment)
+        broken = self._broken(self.constraints_of(method), environment)
         return reason(broken, environment) if broken else None
 
-    def _broken(self, method: str, environment: Mapping[str, Any]) -> Constraint | None:
+    def _broken(
+        self, constraints: Sequence[Constraint], environment: Mapping[str, Any]
+    ) -> Constraint | None:
         """The first constraint that one config does not keep."""
-        for constraint in self.constraints_of(method):
+        for constraint in constraints:
             if not self.holds(constraint, environment):
                 return constraint
         return None
@@ -298,6 +300,13 @@ class Space:
         own = [p for p in map(self.parameter, self.adaptable) if p.only in ("", method)]
         names = [parameter.name for parameter in own]
         lower = [p.values[p.values.index(config[p.name]) :: -1] for p in own]
+        # What no lower value mends is asked once, before anything is lowered.
+        supports_of = self.methods[method].supports
+        rules = self.constraints_of(method)
+        fixed = [rule for rule in rules if supports_of[rule.name].isdisjoint(names)]
+        if self._broken(fixed, self._environment(config, problem, arch)):
+            return None
+        changing = [rule for rule in rules if not supports_of[rule.name].isdisjoint(names)]
         # A rule that was broken is broken wherever the values on which it rests are the same.
         broken_by: set[tuple[tuple[str, Scalar], ...]] = set()
         supports: dict[str, list[str]] = {}
@@ -310,12 +319,10 @@ class Space:
             ):
                 continue
             candidate = config.but(**chosen)
-            broken = self._broken(method, self._environment(candidate, problem, arch))
+            broken = self._broken(changing, self._environment(candidate, problem, arch))
             if broken is None:
                 return candidate
-            support = [name for name in names if name in self.methods[method].supports[broken.name]]
-            if not support:
-                return None  # no lower value mends that
+            support = [name for name in names if name in supports_of[broken.name]]
             supports[broken.name] = support
             broken_by.add(tuple((name, chosen[name]) for name in support))
         return None

@@ -1,10 +1,10 @@
-"""How many clusters an SM-by-SM count does not foresee: what the driver says fits at a time.
+"""How many clusters fit on the device at a time, as the driver says.
 
     python benchmarks/clusters.py --out benchmarks/results/clusters_h200.json
 
 A cluster's blocks lie in one GPC, so where a GPC's SMs are no multiple of them some stay empty.
-`analysis.waves` counts with these numbers. The other columns are blocks of an SM at a time, which
-shared memory limits here.
+`analysis.waves` counts with shares taken from these numbers. How many blocks an SM holds is set by
+shared memory here.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def main() -> None:
         f"{sum(verified.values())} verified on {len(served)} problems by {len(verified)} paths, "
         f"{dict(outcomes)}, {time.monotonic() - started:.0f} s"
     )
-    raise SystemExit(bool(outcomes["wrong_result"] + outcomes["crash"]))
+    raise SystemExit(bool(failures))
 
 
 if __name__ == "__main__":

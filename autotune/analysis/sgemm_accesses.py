@@ -133,15 +133,14 @@ class _Layout:
             found += [self.lines(kind) for kind in ("global store", *reading)]
         else:
             found = [self.result(kind) for kind in ("global store", *reading)]
-        if split_k == 1:
+        if split_k == 1 or mode == "atomic":
             return found
-        left = parts_left(self.config)
         if mode == "cluster":
             found += [self.parts("shared store", split_k), self.parts("cluster load", split_k)]
-        if mode in ("workspace", "last") or (mode == "cluster" and left > 1):
+        if (left := parts_left(self.config)) > 1:
             found += [self.parts("global store", left), self.parts("global load", left)]
-        if mode == "last" or (mode == "cluster" and left > 1):
-            found += self.arrivals()
+            if mode != "workspace":
+                found += self.arrivals()
         return found
 
     def parts(self, kind: Kind, count: int) -> Access:

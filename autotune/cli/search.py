@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -143,24 +143,21 @@ def search(
     if file is not None:
         wanted += [listed.problem for listed in shapes.read(file, parse)]
     problems = wanted or [parse(shape) for shape in DEFAULT_SHAPES]
+    # What a plan and a search are asked alike.
+    asked: dict[str, Any] = {
+        "arch": arch,
+        "device": device,
+        "effort": effort,
+        "trials": trials,
+        "seconds": budget,
+        "patience": patience,
+        "total_seconds": total_budget,
+        "store": db,
+        "compiler": compiler,
+        "cold": not warm,
+    }
     if plan_only:
-        _print_plan(
-            api.plan(
-                problems,
-                arch=arch,
-                device=device,
-                effort=effort,
-                trials=trials,
-                seconds=budget,
-                patience=patience,
-                total_seconds=total_budget,
-                store=db,
-                compiler=compiler,
-                cold=not warm,
-            ),
-            total_budget,
-            output,
-        )
+        _print_plan(api.plan(problems, **asked), total_budget, output)
         return
     family_space = spaces.load(problems[0].kernel, space) if space else None
     listener = Listener(verbosity=app.verbosity(), interactive=app.is_interactive())
@@ -168,20 +165,11 @@ def search(
         with listener:
             reports = api.search(
                 problems,
-                arch=arch,
-                device=device,
-                effort=effort,
-                trials=trials,
-                seconds=budget,
-                patience=patience,
-                total_seconds=total_budget,
+                **asked,
                 seeded=seeded,
                 seed=seed,
                 sampler=sampler,
-                store=db,
-                compiler=compiler,
                 door=door,
-                cold=not warm,
                 family_space=family_space,
                 nondeterministic=allow_nondeterministic,
                 jobs=jobs,

@@ -109,7 +109,7 @@ class Session:
         self._leaders: Leaders = {} if leaders is None else leaders
         self._builder = Builder(problem, setting)
         self._region: Region | None = None
-        self._counted: Region | None = None
+        self._is_open = False
         self._tally = Tally()
         self._pace = Pace()
         self._known: dict[Config, float | None] = {}
@@ -141,9 +141,8 @@ class Session:
             SpaceError: the space cannot be counted.
         """
         region = self.setting.space.region(self.problem, self.setting.arch)
-        # Counting happens here.
-        if region.size >= 0:
-            self._counted = region
+        region.size  # noqa: B018 - the region counts when first asked, and remembers
+        self._region = region
 
     def stored_trials(self) -> int:
         """How many trials earlier runs left."""
@@ -170,13 +169,13 @@ class Session:
         """
         self._slice_started = time.monotonic()
         try:
-            if self._counted is None:
-                self.prepare()
-            region = self._counted
-            assert region is not None
             if self._region is None:
+                self.prepare()
+            region = self._region
+            assert region is not None
+            if not self._is_open:
                 self._open(region)
-                self._region = region
+                self._is_open = True
             # Counted from here: a slice that was used up by getting ready would be none.
             ends_at = None if seconds is None else time.monotonic() + seconds
             if over := self._is_over():

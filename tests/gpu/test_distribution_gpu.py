@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from autotune import gpu, space
+from autotune import space
 from autotune.compile import compile_one
 from autotune.measure import Job, Worker
 from autotune.problems.sgemm import Sgemm
 from autotune.render import render
 from autotune.types import Binary, Device, Scalar, Variant
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from paths import runs
 
 pytestmark = pytest.mark.gpu
 
@@ -79,37 +83,6 @@ def test_every_way_is_exact(worker: Worker, live: Device, way: str) -> None:
             assert found.is_ok, f"{way} {problem.key} {variant.config.json}: {found}"
             ran += 1
     assert ran >= needed(way, live)
-
-
-def runs(variant: Variant, device: Device, launches: int) -> Iterator[np.ndarray]:
-    """The bits of C after each of several runs on the same normal data."""
-    problem, rng = variant.problem, np.random.default_rng(0)
-    with closing(gpu.choose("cuda-bindings").open(device.index)) as context:
-        values: dict[str, int | float] = dict(problem.scalars)
-        arrays = {}
-        for operand in problem.operands:
-            data = rng.standard_normal(operand.span_elements, dtype=np.float32)
-            values[operand.name] = context.allocate(data.nbytes)
-            arrays[operand.name] = data
-            context.upload(int(values[operand.name]), data)
-        for workspace in variant.plan.workspaces:
-            values[workspace.name] = context.allocate(workspace.size_bytes)
-            context.fill_bytes(int(values[workspace.name]), 0, workspace.size_bytes)
-        module = context.load(cubin(variant))
-        plan = [module.prepare(launch, values) for launch in variant.plan.launches]
-        result = np.empty_like(arrays["c"])
-        for _ in range(launches):
-            context.upload(int(values["c"]), arrays["c"])
-            for run in plan:
-                run()
-            context.download(result, int(values["c"]))
-            yield result.view(np.uint32).copy()
-        for name in [each.name for each in variant.plan.workspaces if each.is_zeroed]:
-            size = next(each.size_bytes for each in variant.plan.workspaces if each.name == name)
-            counters = np.empty(size // 4, np.uint32)
-            context.download(counters, int(values[name]))
-            assert not counters.any(), f"{name} is not zero after {launches} runs"
-        module.unload()
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "atomic"])

@@ -14,19 +14,6 @@ import autotune
 from autotune import errors
 from autotune.runtime import arrays
 
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    found = FakeDriver(monkeypatch)
-    found.stack.append(found.primary(0))
-    return found
-
-
-@pytest.fixture
-def make(fake: FakeDriver) -> Maker:
-    return Maker(fake)
-
-
 # *** what is computed ***
 
 

@@ -21,18 +21,6 @@ from autotune.runtime import dlpack
 STREAM, CURRENT = 0x5000, 0x7000
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    found = FakeDriver(monkeypatch)
-    found.stack.append(found.primary(0))
-    return found
-
-
-@pytest.fixture
-def make(fake: FakeDriver) -> Maker:
-    return Maker(fake)
-
-
 # *** DLPack ***
 
 

@@ -29,11 +29,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 
 
 @pytest.fixture
-def make(fake: FakeDriver) -> Maker:
-    return Maker(fake)
-
-
-@pytest.fixture
 def three(make: Maker) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return make(64, 512), make(512, 64), make(64, 64)
 
