@@ -43,6 +43,7 @@ class Occupancy:
     reason: str
 
 
+@lru_cache(4096)
 def occupancy(
     threads: int, registers: int, shared_bytes: int, limits: Architecture | Device
 ) -> Occupancy:

@@ -12,6 +12,7 @@ import queue
 import shutil
 import signal
 import threading
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from autotune.compile import nvcc, nvrtc
@@ -23,11 +24,16 @@ from autotune.types import Binary, Failure
 Task = tuple[Job, str]
 """A job, and the folder for nvcc's files; empty for NVRTC, which makes none."""
 
+_NICENESS = 5
+
 Reply = Binary | Failure | Died | CompilerError
 
 
 def main(descriptor: int) -> None:
     """Serve the pool at the other end of the socket: its compiler first, then tasks."""
+    # With a process on every core, those that measure and choose go first.
+    with suppress(OSError):
+        os.nice(_NICENESS)
     # The parent decides what an interrupt means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A duplicate: the descriptor itself stays open to the very end, so that the parent notices the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
@@ -12,6 +13,9 @@ from autotune.search.tally import Span
 from autotune.types import Measurement, Outcome, Stage
 
 _POLL_S = 0.05
+_SWITCH_S = 2e-4
+"""How long a thread that computes keeps the interpreter from one that waits for it. The worker
+tells of every step of a job, and the device must not wait Python's 5 ms for each to be heard."""
 
 
 class Lane(AbstractContextManager["Lane"], Protocol):
@@ -38,6 +42,11 @@ class MeasuringLane(Lane):
         self._worker = worker
         self._thread = ThreadPoolExecutor(1, "autotune-measure")
         self._futures: list[Future[Measurement]] = []
+        self._switch_s = sys.getswitchinterval()
+
+    def __enter__(self) -> MeasuringLane:
+        sys.setswitchinterval(min(_SWITCH_S, self._switch_s))
+        return self
 
     def submit(self, job: Job) -> Future[Measurement]:
         future = self._thread.submit(self._measure, job)
@@ -49,6 +58,7 @@ class MeasuringLane(Lane):
         wait(self._futures, timeout=limit_s)
 
     def __exit__(self, *_: object) -> None:
+        sys.setswitchinterval(self._switch_s)
         self._futures = [future for future in self._futures if not future.cancel()]
         # Again and again: the thread may just be starting another process.
         while wait(self._futures, timeout=_POLL_S).not_done:

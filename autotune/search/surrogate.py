@@ -27,6 +27,8 @@ WORST = 1.2
 """Log times beyond the best from which on a trial is just slow."""
 _LEAST_REFIT, _REFIT_SHARE = 8, 8
 """New trials after which weights are chosen again: so many, or this part of all."""
+_MOST_PREDICTIONS = 100_000
+"""Of the model, that are remembered."""
 _LEAST_SCALE = 1e-3
 """What a model leaves unexplained at least: no time is measured better."""
 
@@ -45,6 +47,7 @@ class Surrogate:
         self._history = history
         self._features = Features(parameters)
         self._predicted = predicted
+        self._predictions: dict[Config, float] = {}
         self._gaussian = Gaussian(self._features.owner)
         self._rows: dict[Config, Floats] = {}
         self._models: Floats = np.zeros(0)
@@ -166,8 +169,17 @@ class Surrogate:
 
     def _model(self, configs: Sequence[Config]) -> Floats:
         """Log times by the model; 0 where there is none."""
-        times = [self._predicted(config) if self._predicted else None for config in configs]
-        return np.array([0.0 if time is None else math.log(time) for time in times])
+        if self._predicted is None:
+            return np.zeros(len(configs))
+        # Most are asked for again and again; a search may be long, though.
+        if len(self._predictions) > _MOST_PREDICTIONS:
+            self._predictions.clear()
+        known = self._predictions
+        for config in configs:
+            if config not in known:
+                time_ns = self._predicted(config)
+                known[config] = 0.0 if time_ns is None else math.log(time_ns)
+        return np.array([known[config] for config in configs])
 
     def _beyond(self, models: Floats) -> Floats:
         """The model's log times beyond that of its favourite among the trials, cut off as well."""

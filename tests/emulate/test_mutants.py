@@ -20,7 +20,6 @@ from autotune.render import render
 from autotune.types import Config, Variant
 
 
-
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_planted_fault_is_named(mutant: Mutant) -> None:
     original = emulate(mutant.original())
