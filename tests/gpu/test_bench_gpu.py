@@ -34,7 +34,7 @@ def test_one_shape_with_its_power(live: Device, tmp_path: Path) -> None:
     )  # fmt: skip
     (row,) = found["rows"]
     # What ships with the package may know the shape; an empty store does not.
-    known = lookup(SHAPE, device=live, store=tmp_path / "no.db")
+    known = lookup(1024, 1024, 1024, device=live, store=tmp_path / "no.db")
     assert (row["device"], row["match"], row["outcome"]) == (live.name, known.match, "ok")
     assert 0 < row["percent_of_peak"] <= 100
     assert row["samples"] == 15 and "exact x" in row["checks"]
