@@ -8,6 +8,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from autotune import archs, assets, compile, device, gpu, settings, space, verify
 from autotune.compile import Pool
 from autotune.errors import AutotuneError, DeviceError, ShapeError, StoreError, UsageError
@@ -164,6 +166,9 @@ def search(
         )
         leaders: Leaders = {}
         sessions = [Session(problem, setting, leaders) for problem in problems]
+        # What chooses points multiplies small matrices: threads of BLAS on every core take longer
+        # over them than one, and take the cores from the compilers.
+        stack.enter_context(threadpool_limits(1, user_api="blas"))
         return _run(sessions, total_seconds)
 
 

@@ -58,7 +58,9 @@ def test_one_shape_with_its_power(live: Device, tmp_path: Path) -> None:
 def test_the_ladder(live: Device, tmp_path: Path) -> None:
     found = bench("--ladder", "--shape", SHAPE, "--db", str(tmp_path / "no.db"))
     steps = found["steps"]
-    assert [step["step"] for step in steps] == list(space.load().ladder)
+    # Behind its steps comes the best that is known, where one is.
+    ladder = list(space.load().ladder)
+    assert [step["step"] for step in steps] in (ladder, [*ladder, "best"])
     # A step of a newer architecture cannot serve an older one; all others must.
     timed = [step for step in steps if step["outcome"] != "infeasible"]
     assert len(timed) >= 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import signal
 import sqlite3
+import sys
 import time
 from collections import Counter
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from fake_door import DEVICE, PROBE, FakeDoor
 from fake_search import LABEL, PROBLEM, FakePool, binary, by_hash, rows, run, tried
+from threadpoolctl import threadpool_info
 
 from autotune import space, templates
 from autotune.errors import CompilerError, DeviceError, UsageError
@@ -439,6 +441,25 @@ def test_the_pool_leaves_the_measuring_process_a_core(
         with pytest.raises(Enough):
             run(tmp_path / "r.db", 1, jobs=jobs)
     assert asked == [15, 3, 1, 7]
+
+
+def test_choosing_takes_one_core_and_no_compiler_waits_for_it(
+    pool: FakePool, tmp_path: Path
+) -> None:
+    """Threads of BLAS on all cores would get in each other's way, and in that of the compilers."""
+
+    def threads() -> set[int]:
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    def listen(event: object) -> None:
+        if isinstance(event, Tried):
+            during.append(threads())
+
+    before, during, interval = threads(), list[set[int]](), sys.getswitchinterval()
+    run(tmp_path / "r.db", 12, listener=listen)
+    assert before and during == [{1}] * 12
+    assert threads() == before
+    assert sys.getswitchinterval() == interval
 
 
 def test_a_fault_of_the_environment_is_no_trial(pool: FakePool, tmp_path: Path) -> None:
