@@ -217,7 +217,11 @@ class CuPy:
     def _on(self, array: Any, stream: Any) -> Any:
         if stream is None or streams.handle(stream) == self.stream(array, None):
             return nullcontext()
-        return self._cupy.cuda.ExternalStream(streams.handle(stream))
+        handle, cuda = streams.handle(stream), self._cupy.cuda
+        # Of CuPy 14 and later, where the other way is deprecated.
+        if (make := getattr(cuda.Stream, "from_external", None)) is not None:
+            return make(streams.External(handle))
+        return cuda.ExternalStream(handle)
 
 
 class Interface:

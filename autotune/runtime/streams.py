@@ -39,6 +39,17 @@ def handle(stream: Any) -> int:
     return LEGACY_STREAM if found == _LEGACY_NAME else found
 
 
+class External:
+    """A handle as an object that libraries take for a stream."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version of the protocol, and the handle."""
+        return 0, self._handle
+
+
 def exported(stream: int) -> int:
     """A handle as array interface and DLPack write it, where 0 has no meaning."""
     return _LEGACY_NAME if stream == LEGACY_STREAM else stream

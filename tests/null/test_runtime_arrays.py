@@ -365,8 +365,8 @@ class CuPyArray:
         self.device = contextlib.nullcontext()
 
 
-@pytest.fixture
-def cupy(monkeypatch: pytest.MonkeyPatch, fake: FakeDriver) -> Any:
+@pytest.fixture(params=[13, 14])
+def cupy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, fake: FakeDriver) -> Any:
     module: Any = ModuleType("cupy")
     module.float32 = np.float32
     module.empty = lambda shape, dtype: CuPyArray(np.full(shape, np.nan, dtype))
@@ -378,8 +378,12 @@ def cupy(monkeypatch: pytest.MonkeyPatch, fake: FakeDriver) -> Any:
 
     module.cuda = SimpleNamespace(
         get_current_stream=lambda device: SimpleNamespace(ptr=CURRENT + device),
-        ExternalStream=external_stream,
+        Stream=SimpleNamespace(),
     )
+    if request.param >= 14:
+        module.cuda.Stream.from_external = lambda shown: external_stream(shown.__cuda_stream__()[1])
+    else:
+        module.cuda.ExternalStream = external_stream
     monkeypatch.setitem(sys.modules, "cupy", module)
     monkeypatch.setattr(CuPyArray, "__module__", "cupy._core.core")
     return module
