@@ -3,11 +3,13 @@
     python benchmarks/throughput.py --out benchmarks/results/throughput_h200.json
 
 Two rates are told: of the whole search of so many variants of 4096 cubed, and how much of the time
-after the first five seconds the measuring process was busy. Nothing is kept but the result.
+after the first five seconds the measuring process was busy; and what a variant costs a compiler, of
+which one core each is left to the pool. Nothing is kept but the result.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import tempfile
@@ -21,6 +23,12 @@ from autotune import api, settings
 from autotune.report import search as report
 
 
+def seconds_of_compiling(cache: Path) -> list[float]:
+    """Of every binary in a cache."""
+    documents = (json.loads(path.read_text()) for path in cache.rglob("kernels/*/*.json"))
+    return sorted(document["result"].get("compile_seconds", 0.0) for document in documents)
+
+
 def measure(shape: str, trials: int, seed: int, door: str | None) -> dict[str, Any]:
     """One search into a store and a cache of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -28,6 +36,7 @@ def measure(shape: str, trials: int, seed: int, door: str | None) -> dict[str, A
         store = Path(folder) / "results.db"
         (found,) = api.search(shape, trials=trials, seed=seed, store=store, door=door)
         rows = api.results(store=store, stage="search")
+        compile_s = seconds_of_compiling(Path(folder))
     ok = [row for row in rows if row["outcome"] == "ok"]
     whole = [row["median_ns"] for row in ok if not row["truncated"]]
     row = report.row(found)
@@ -40,6 +49,9 @@ def measure(shape: str, trials: int, seed: int, door: str | None) -> dict[str, A
         "cut_short": sum(row["truncated"] for row in ok),
         # What a variant costs the measuring process: device and host.
         "worker_ms_per_variant": None if busy is None else 1e3 * busy / rate,
+        "compiled": len(compile_s),
+        "compile_s_mean": statistics.fmean(compile_s),
+        "compile_s_median": statistics.median(compile_s),
         "best_ms": found.best_ns and found.best_ns / 1e6,
         "median_ms_of_whole": statistics.median(whole) / 1e6 if whole else None,
         "samples": dict(Counter(row["samples"] for row in ok)),
@@ -59,6 +71,7 @@ def main() -> None:
         latest = searches[-1]
         busy = latest["search"]["busy_share"]
         print(
+            f"{latest['shape']}: compilers {latest['compile_s_mean']:.2f} s a variant; "
             f"{latest['search']['tried']} variants, {latest['search']['trials_per_s']:.1f}/s, "
             f"{latest['verified_per_s']:.1f} verified/s, busy "
             f"{'-' if busy is None else f'{100 * busy:.0f} %'}"
