@@ -1,15 +1,21 @@
 """Measures random valid variants of some shapes, so that models and searches can be judged offline.
 
     python benchmarks/record_variants.py --count 320 --shape 1024x1024x1024 ... --out FILE.json
+    python benchmarks/record_variants.py --count 3000 --shape 1024x1024x1024 --out FILE.json
+        --around async-64x64x32 --vary block_m,block_n,thread_m,thread_n,stages
 
-Every variant is verified and timed as in a search, but without the early stop: slow ones are kept
-with their real time. Times are cold-L2 medians.
+With --around all else is as in a preset: where the count reaches for every point, neighbours are
+there too, as replays of local searches need them. Every variant is verified and timed as in a
+search, but without the early stop: slow ones are kept with their real time. Times are cold-L2
+medians.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,18 +25,40 @@ from autotune import compile, device, render, space, templates
 from autotune.analysis import predict
 from autotune.measure import Job, Limits, Worker
 from autotune.problems import family
-from autotune.types import Binary, Config, Failure, Variant
+from autotune.types import Binary, Config, Failure, Problem, Variant
 
 LIMITS = Limits(max_samples=15, min_samples=5, budget_ms=60.0, recheck_launches=2)
 
 
-def record(shape: str, count: int, seed: int, pool: compile.Pool, worker: Worker) -> dict[str, Any]:
+def points(options: argparse.Namespace, problem: Problem, arch: int) -> list[Config]:
+    """The starts and random points, or those around a preset."""
+    kernels, rng = space.load(problem.kernel), np.random.default_rng(options.seed)
+    if not options.around:
+        starts = kernels.start_configs(problem, arch)
+        region = kernels.region(problem, arch)
+        return starts + region.sample(options.count, rng, exclude=set(starts))
+    base = kernels.fitted(kernels.preset(options.around), problem, arch)
+    if base is None:
+        raise SystemExit(f"{options.around} does not fit {problem.key}")
+    varied = {kernels.parameter(name).name for name in options.vary.split(",")}
+    parameters = tuple(
+        parameter
+        if parameter.name in varied
+        else replace(parameter, values=(base[parameter.name],), default=base[parameter.name])
+        for parameter in kernels.without_opt_in().parameters
+    )
+    region = replace(kernels, parameters=parameters).region(problem, arch)
+    print(f"{problem.key}: {region.size} valid points around {options.around}", flush=True)
+    return region.sample(min(options.count, region.size), rng)
+
+
+def record(
+    options: argparse.Namespace, shape: str, pool: compile.Pool, worker: Worker
+) -> dict[str, Any]:
     """Rows of one shape: config values, registers, spills, predicted and measured time in ns."""
     kernels, problem = space.load(), family("sgemm").parse(shape)
     arch = worker.device.arch
-    region = kernels.region(problem, arch)
-    configs: list[Config] = list(kernels.start_configs(problem, arch))
-    configs += region.sample(count, np.random.default_rng(seed), exclude=set(configs))
+    configs = points(options, problem, arch)
     names = [parameter.name for parameter in kernels.parameters]
     running: list[tuple[Variant, Future[Binary | Failure]]] = []
     for config in configs:
@@ -72,12 +100,21 @@ def main() -> None:
     parser.add_argument("--shape", action="append", required=True)
     parser.add_argument("--count", type=int, default=320)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--around", default="", help="a preset")
+    parser.add_argument("--vary", default="", help="parameters that differ from it, a,b,c")
     options = parser.parse_args()
-    results: dict[str, Any] = {"template_sha256": templates.sha256("sgemm"), "shapes": {}}
+    if bool(options.around) != bool(options.vary):
+        parser.error("--around and --vary belong together")
+    results: dict[str, Any] = {
+        "template_sha256": templates.sha256("sgemm"),
+        "around": options.around,
+        "vary": options.vary,
+        "shapes": {},
+    }
     chosen = device.select()
     with compile.Pool() as pool, Worker(chosen, door=options.door) as worker:
         for shape in options.shape:
-            found = record(shape, options.count, options.seed, pool, worker)
+            found = record(options, shape, pool, worker)
             results["shapes"][shape] = found
             write(options, results)
             times = [row[-1] for row in found["rows"]]
