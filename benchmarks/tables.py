@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PLOTS = ROOT / "docs" / "plots"
 SUITE, LADDER, PEERS = "suite_h200.json", "ladder_h200.json", "peers_h200.json"
+RUNTIME = "runtime_h200.json"
 
 
 def _load(name: str) -> dict[str, Any]:
@@ -35,6 +37,12 @@ def _origin(script: str, runs: list[dict[str, Any]]) -> str:
     )
 
 
+def _grid(headings: Sequence[str], rows: Sequence[Sequence[str]], *notes: str) -> str:
+    """A table, and what stands below it."""
+    head, *lines = (f"| {' | '.join(line)} |" for line in (headings, *rows))
+    return "\n".join([head, "|" + "---|" * len(headings), *lines, "", *notes])
+
+
 def profile_counters() -> str:
     """Figures foreseen without a GPU beside the counters of Nsight Compute."""
     results = _load("profile_h200.json")
@@ -46,10 +54,11 @@ def profile_counters() -> str:
             for place, kind in enumerate(("predicted", "measured")):
                 cells[2 * number + place] = _figure(each[kind], each["unit"])
     head = [f"{name}, {kind}" for name in profiles for kind in ("foreseen", "counted")]
-    lines = ["| figure | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
-    lines += [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows.items()]
-    lines += ["", _origin("profile_presets.py", [results["provenance"]])]
-    return "\n".join(lines)
+    return _grid(
+        ["figure", *head],
+        [[name, *cells] for name, cells in rows.items()],
+        _origin("profile_presets.py", [results["provenance"]]),
+    )
 
 
 def profile_gap() -> str:
@@ -63,14 +72,16 @@ def profile_gap() -> str:
     }
     reasons = {reason for each in losses.values() for reason, share in each.items() if share >= 0.5}
     ordered = sorted(reasons, key=lambda r: -max(each.get(r, 0.0) for each in losses.values()))
-    lines = ["| percent of peak | " + " | ".join(gaps) + " |", "|---" * (len(gaps) + 1) + "|"]
-    reached = (f"{gap['reached_percent']:.1f}" for gap in gaps.values())
-    lines.append("| reached | " + " | ".join(reached) + " |")
-    for reason in ordered:
-        cells = (f"{each.get(reason, 0.0):.1f}" for each in losses.values())
-        lines.append(f"| {reason} | " + " | ".join(cells) + " |")
-    lines += ["", _origin("profile_presets.py", [results["provenance"]])]
-    return "\n".join(lines)
+    reached = ["reached", *(f"{gap['reached_percent']:.1f}" for gap in gaps.values())]
+    rows = [
+        [reason, *(f"{each.get(reason, 0.0):.1f}" for each in losses.values())]
+        for reason in ordered
+    ]
+    return _grid(
+        ["percent of peak", *gaps],
+        [reached, *rows],
+        _origin("profile_presets.py", [results["provenance"]]),
+    )
 
 
 def verified() -> str:
@@ -83,38 +94,51 @@ def verified() -> str:
         str(len(results["failures"])),
         str(results["checks_after_timing"]),
     ]
-    lines = [
-        "| verified | problems | paths | not verified | exact checks after timing, each |",
-        "|---|---|---|---|---|",
-        "| " + " | ".join(cells) + " |",
+    headings = [
+        "verified",
+        "problems",
+        "paths",
+        "not verified",
+        "exact checks after timing, each",
     ]
-    return "\n".join([*lines, "", _origin("verify_grid.py", [results["provenance"]])])
+    return _grid(headings, [cells], _origin("verify_grid.py", [results["provenance"]]))
+
+
+def paths() -> str:
+    """One kernel of each path, launched again and again, and under NVIDIA's sanitizer."""
+    results = _load("paths_h200.json")
+    fixed = [row for row in results["paths"] if row["is_deterministic"]]
+    rows = [
+        [
+            f"{max(row['launches'] for row in fixed):,} launches of each",
+            str(len(fixed)),
+            f"{sum(row['differing'] > 0 for row in fixed)} with a bit that differs",
+        ],
+        *(
+            [f"compute-sanitizer, {tool['tool']}", str(tool["paths"]), tool["summary"]]
+            for tool in results["sanitizer"]
+        ),
+    ]
+    headings = ["check", "paths", "found"]
+    return _grid(headings, rows, _origin("paths.py", [results["provenance"]]))
 
 
 def occupancy() -> str:
     """Blocks per SM of random variants, calculated and as the driver counts them."""
     results = _load("occupancy_h200.json")
     counts = results["blocks_per_sm"]
-    lines = [
-        "| blocks an SM | " + " | ".join(counts) + " | calculated differently |",
-        "|---" * (len(counts) + 2) + "|",
-        "| variants | "
-        + " | ".join(map(str, counts.values()))
-        + f" | {len(results['different'])} |",
-    ]
-    return "\n".join([*lines, "", _origin("occupancy.py", [results["provenance"]])])
+    return _grid(
+        ["blocks an SM", *counts, "calculated differently"],
+        [["variants", *map(str, counts.values()), str(len(results["different"]))]],
+        _origin("occupancy.py", [results["provenance"]]),
+    )
 
 
 def suite() -> str:
     """Every problem of the suite beside cuBLAS: times in us, rates in TFLOP/s, GFLOP/s per watt."""
     results = _load(SUITE)
-    lines = [
-        "| class | problem | us | TFLOP/s | % of peak | % of bandwidth | cuBLAS, us "
-        "| cuBLAS / ours | GFLOP/s/W | cuBLAS' |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in results["rows"]:
-        cells = [
+    rows = [
+        [
             row["class"].replace(",", ", "),
             _problem(row),
             _number(row["median_ns"], 1, 1e-3),
@@ -126,41 +150,39 @@ def suite() -> str:
             _number(row["gflops_per_watt"], 0),
             _number(row["vendor_gflops_per_watt"], 0),
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", _origin("suite.py", [results["provenance"]])])
+        for row in results["rows"]
+    ]
+    headings = [
+        "class", "problem", "us", "TFLOP/s", "% of peak", "% of bandwidth", "cuBLAS, us",
+        "cuBLAS / ours", "GFLOP/s/W", "cuBLAS'",
+    ]  # fmt: skip
+    return _grid(headings, rows, _origin("suite.py", [results["provenance"]]))
 
 
 def suite_classes() -> str:
     """What the suite comes to: geometric means of cuBLAS' time over ours."""
     results = _load(SUITE)
-    lines = [
-        "| class | problems | without a time | cuBLAS / ours | ahead | least | of |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for each in results["summary"]:
-        share = each["share_ahead"]
-        cells = [
+    rows = [
+        [
             each["name"],
             str(each["problems"]),
             str(each["failed"]),
             _number(each["mean_ratio"], 3),
-            "-" if share is None else f"{share:.0%}",
+            "-" if each["share_ahead"] is None else f"{each['share_ahead']:.0%}",
             _number(each["worst_ratio"], 3),
             each["worst"].partition("/")[2] or "-",
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", _origin("suite.py", [results["provenance"]])])
+        for each in results["summary"]
+    ]
+    headings = ["class", "problems", "without a time", "cuBLAS / ours", "ahead", "least", "of"]
+    return _grid(headings, rows, _origin("suite.py", [results["provenance"]]))
 
 
 def ladder() -> str:
     """The ladder: what each step changes, and what that gains."""
     results = _load(LADDER)
-    lines = [
-        "| step | changes | TFLOP/s | gain | % of cuBLAS | limited by | why |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for each in results["steps"]:
-        cells = [
+    rows = [
+        [
             f"`{each['step']}`",
             each["changes"] or "-",
             _number(each["tflops"], 1),
@@ -169,8 +191,10 @@ def ladder() -> str:
             each["limiter"] or "-",
             each["why"],
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", _origin("ladder.py", [results["provenance"]])])
+        for each in results["steps"]
+    ]
+    headings = ["step", "changes", "TFLOP/s", "gain", "% of cuBLAS", "limited by", "why"]
+    return _grid(headings, rows, _origin("ladder.py", [results["provenance"]]))
 
 
 def peers() -> str:
@@ -178,10 +202,7 @@ def peers() -> str:
     ours = {row["problem"]: row for row in _load(SUITE)["rows"]}
     results = _load(PEERS)
     names = list(results["versions"])
-    lines = [
-        "| problem | ours | cuBLAS | " + " | ".join(names) + " |",
-        "|---" * (len(names) + 3) + "|",
-    ]
+    rows = []
     for key, entry in results["problems"].items():
         row = ours.get(key, {})
         rates = [
@@ -189,10 +210,117 @@ def peers() -> str:
             row.get("vendor_tflops"),
             *(entry.get(name, {}).get("tflops") for name in names),
         ]
-        cells = [key.partition("/")[2], *(_number(rate, 1) for rate in rates)]
-        lines.append("| " + " | ".join(cells) + " |")
+        rows.append([key.partition("/")[2], *(_number(rate, 1) for rate in rates)])
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    return "\n".join([*lines, "", f"{versions}. {_origin('peers.py', [results['provenance']])}"])
+    note = f"{versions}. {_origin('peers.py', [results['provenance']])}"
+    return _grid(["problem", "ours", "cuBLAS", *names], rows, note)
+
+
+def throughput() -> str:
+    """Verified variants a second of searches from nothing."""
+    results = _load("throughput_h200.json")
+    rows = [
+        [
+            each["shape"],
+            str(each["search"]["tried"]),
+            _number(each["verified_per_s"], 1),
+            f"{each['search']['busy_share']:.0%}",
+            _number(each["worker_ms_per_variant"], 0),
+            _number(each["compile_s_mean"], 2),
+            _number(each["search"]["tflops"], 1),
+        ]
+        for each in results["searches"]
+    ]
+    headings = [
+        "problem", "variants", "verified a second", "measuring process busy", "ms each there",
+        "s of a compiler each", "best, TFLOP/s",
+    ]  # fmt: skip
+    note = f"{results['cpus']} CPU cores. "
+    return _grid(headings, rows, note + _origin("throughput.py", [results["provenance"]]))
+
+
+def holds() -> str:
+    """Stored bests, measured again in fresh processes."""
+    results = _load("holds_h200.json")
+    found = results["summary"]
+    cells = [
+        str(found["bests"]),
+        str(found["hold"]),
+        str(found["medians_within_1_percent"]),
+        _number(found["median_drift_percent"], 2),
+        _number(found["largest_drift_percent"], 2),
+    ]
+    headings = [
+        "bests", "hold within 1 % and both intervals", "medians within 1 %",
+        "median difference, %", "largest, %",
+    ]  # fmt: skip
+    return _grid(headings, [cells], _origin("holds.py", [results["provenance"]]))
+
+
+def calls() -> str:
+    """What a call costs the host, beyond the launch itself, in us."""
+    results = _load(RUNTIME)
+    rows = [
+        [
+            row["arrays"],
+            str(row["launches"]),
+            *(_number(row[f"{name}_us"], 2) for name in ("bare_launch", "Gemm", "sgemm")),
+            *(_number(row[f"{name}_overhead_us"], 2) for name in ("Gemm", "sgemm")),
+        ]
+        for row in results["overheads"]
+    ]
+    headings = [
+        "arrays", "launches", "bare launch", "`Gemm`", "`sgemm`", "`Gemm` beyond the launch",
+        "`sgemm` beyond the launch",
+    ]  # fmt: skip
+    return _grid(headings, rows, _origin("runtime.py", [results["provenance"]]))
+
+
+def runtime() -> str:
+    """`sgemm` from the shipped seed beside other libraries on the suite, and random calls."""
+    results = _load(RUNTIME)
+    rows = [
+        [
+            f"{each['library']} {results['versions'][each['library']]}",
+            str(each["compared"]),
+            str(len(each["failed"])),
+            _number(each["mean_ratio"], 3),
+            f"{each['share_ahead']:.0%}",
+            _number(each["worst_ratio"], 3),
+            each["worst"].partition("/")[2],
+        ]
+        for each in results["summary"]
+    ]
+    headings = ["beside", "problems", "failed", "theirs / ours", "ahead", "least", "of"]
+    random = results["random"]
+    note = f"{random['calls']} random calls beside FP64: {len(random['wrong'])} wrong. " + _origin(
+        "runtime.py", [results["provenance"]]
+    )
+    return _grid(headings, rows, note)
+
+
+def near() -> str:
+    """What look-ups lose for problems that were never tuned."""
+    results = _load("leave_one_out_h200.json")
+    found = results["summary"]
+    cells = [
+        str(found["problems"]),
+        str(found["near_with_loss"]),
+        f"{found['median_loss']:.1%}",
+        f"{found['p90_loss']:.1%}",
+        f"{found['covered_by_stated']:.0%}",
+    ]
+    headings = [
+        "problems left out", "with a near answer", "median loss", "90th percentile",
+        "within the stated loss",
+    ]  # fmt: skip
+    where = results["provenance"]
+    note = (
+        f"{', '.join(where['device'])}, driver {', '.join(where['driver'])}, timed "
+        f"{where['timed']}, commit {where['commit']}, {where['date'][:10]}; "
+        "`benchmarks/leave_one_out.py`."
+    )
+    return _grid(headings, [cells], note)
 
 
 def draw() -> list[Path]:
@@ -243,10 +371,16 @@ TABLES = {
     "profile_gap": profile_gap,
     "occupancy": occupancy,
     "verified": verified,
+    "paths": paths,
     "suite": suite,
     "suite_classes": suite_classes,
     "ladder": ladder,
     "peers": peers,
+    "throughput": throughput,
+    "holds": holds,
+    "calls": calls,
+    "runtime": runtime,
+    "near": near,
 }
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)

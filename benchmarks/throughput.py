@@ -50,8 +50,8 @@ def measure(shape: str, trials: int, seed: int, door: str | None) -> dict[str, A
         # What a variant costs the measuring process: device and host.
         "worker_ms_per_variant": None if busy is None else 1e3 * busy / rate,
         "compiled": len(compile_s),
-        "compile_s_mean": statistics.fmean(compile_s),
-        "compile_s_median": statistics.median(compile_s),
+        "compile_s_mean": statistics.fmean(compile_s) if compile_s else None,
+        "compile_s_median": statistics.median(compile_s) if compile_s else None,
         "best_ms": found.best_ns and found.best_ns / 1e6,
         "median_ms_of_whole": statistics.median(whole) / 1e6 if whole else None,
         "samples": dict(Counter(row["samples"] for row in ok)),
@@ -70,11 +70,12 @@ def main() -> None:
         write(options, {"cpus": settings.cpus(), "searches": searches})
         latest = searches[-1]
         busy = latest["search"]["busy_share"]
+        row = latest["search"]
         print(
-            f"{latest['shape']}: compilers {latest['compile_s_mean']:.2f} s a variant; "
-            f"{latest['search']['tried']} variants, {latest['search']['trials_per_s']:.1f}/s, "
-            f"{latest['verified_per_s']:.1f} verified/s, busy "
-            f"{'-' if busy is None else f'{100 * busy:.0f} %'}"
+            f"{latest['shape']}: {row['tried']} variants, {latest['verified_per_s']:.1f} verified "
+            f"a second, busy {row['busy_share']:.0%}, compilers {latest['compile_s_mean']:.2f} s "
+            f"each, best {row['tflops']:.1f} TFLOP/s",
+            flush=True,
         )
 
 

@@ -158,6 +158,92 @@ def test_tables_of_suite_ladder_and_peers(tables: ModuleType) -> None:
         assert len(widths) == 1, table
 
 
+SEARCH = {"tried": 300, "busy_share": 0.712, "tflops": 54.8}
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "throughput": (
+        {
+            "cpus": 16,
+            "searches": [
+                {
+                    "shape": "4096x4096x4096", "search": SEARCH, "verified_per_s": 10.24,
+                    "worker_ms_per_variant": 69.6, "compile_s_mean": 1.234,
+                }
+            ],
+        },
+        "| 4096x4096x4096 | 300 | 10.2 | 71% | 70 | 1.23 | 54.8 |",
+    ),
+    "holds": (
+        {
+            "summary": {
+                "bests": 48, "hold": 47, "medians_within_1_percent": 46,
+                "median_drift_percent": 0.214, "largest_drift_percent": 1.3,
+            }
+        },
+        "| 48 | 47 | 46 | 0.21 | 1.30 |",
+    ),
+    "paths": (
+        {
+            "paths": [
+                {"launches": 1000, "differing": 0, "is_deterministic": True},
+                {"launches": 1000, "differing": 999, "is_deterministic": False},
+            ],
+            "sanitizer": [{"tool": "memcheck", "paths": 2, "summary": "ERROR SUMMARY: 0 errors"}],
+        },
+        "| 1,000 launches of each | 1 | 0 with a bit that differs |",
+    ),
+    "leave_one_out": (
+        {
+            "summary": {
+                "problems": 48, "near_with_loss": 40, "median_loss": 0.031, "p90_loss": 0.12,
+                "covered_by_stated": 0.825,
+            },
+            "provenance": {
+                "device": ["NVIDIA H200"], "driver": ["580.1"], "timed": "in turns, on this device",
+                "commit": "abc123", "date": "2026-12-01T00:00:00+00:00",
+            },
+        },
+        "| 48 | 40 | 3.1% | 12.0% | 82% |",
+    ),
+    "runtime": (
+        {
+            "versions": {"torch": "2.9"},
+            "overheads": [],
+            "random": {"calls": 500, "wrong": []},
+            "summary": [
+                {
+                    "library": "torch", "compared": 48, "failed": [], "mean_ratio": 1.2,
+                    "share_ahead": 0.96, "worst_ratio": 0.99, "worst": "sgemm/8x8x8/nn",
+                }
+            ],
+        },
+        "| torch 2.9 | 48 | 0 | 1.200 | 96% | 0.990 | 8x8x8/nn |",
+    ),
+    "calls": (
+        {
+            "overheads": [
+                {
+                    "arrays": "torch", "launches": 1, "bare_launch_us": 2.0, "Gemm_us": 5.5,
+                    "sgemm_us": 9.25, "Gemm_overhead_us": 3.5, "sgemm_overhead_us": 7.25,
+                }
+            ]
+        },
+        "| torch | 1 | 2.00 | 5.50 | 9.25 | 3.50 | 7.25 |",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_tables_of_other_records(name: str, tables: ModuleType, tmp_path: Path) -> None:
+    results, line = OTHERS[name]
+    file = {"calls": "runtime"}.get(name, name)
+    record = tmp_path / f"{file}_h200.json"
+    record.write_text(json.dumps({"provenance": PROVENANCE, **results}))
+    made = tables.TABLES[{"leave_one_out": "near"}.get(name, name)]().splitlines()
+    assert line in made
+    assert len({each.count("|") for each in made if each.startswith("|")}) == 1
+    assert made[-1].endswith(f"`benchmarks/{file}.py`.")
+
+
 def test_writing_fills_the_pages_and_draws(
     tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +324,14 @@ def test_throughput_counts_what_a_search_made(
         "search",
         lambda shape, door, **more: search(shape, arch=75, door=FakeDoor, **more),
     )
+    compiled = tmp_path / "kernels" / "ab"
+    compiled.mkdir(parents=True)
+    for number, seconds in enumerate((1.5, 0.5, 1.0)):
+        document = {"sha256": "", "result": {"compile_seconds": seconds}}
+        (compiled / f"{number}.json").write_text(json.dumps(document))
+    assert throughput.seconds_of_compiling(tmp_path) == [0.5, 1.0, 1.5]
     found = throughput.measure(PROBLEM.shape, 12, 0, None)
+    assert found["compiled"] == 0 and found["compile_s_mean"] is None
     assert (found["search"]["tried"], found["verified"]) == (12, 12)
     assert found["verified_per_s"] == found["search"]["trials_per_s"] > 0
     assert sum(found["samples"].values()) == 12
