@@ -69,7 +69,6 @@ def main() -> None:
         searches.append(measure(options.shape, options.trials, seed, options.door))
         write(options, {"cpus": settings.cpus(), "searches": searches})
         latest = searches[-1]
-        busy = latest["search"]["busy_share"]
         row = latest["search"]
         print(
             f"{latest['shape']}: {row['tried']} variants, {latest['verified_per_s']:.1f} verified "
