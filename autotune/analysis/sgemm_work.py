@@ -42,6 +42,9 @@ STRIP_PAD = 8
 CLUSTER_BLOCKS = 8
 """Blocks of a cluster where k is split in more parts."""
 _SQUEEZED = 128
+_MOST_LAUNCHED, _MOST_COMPUTING, _ASKING_REGISTERS = 248, 240, 24
+"""Registers per thread of a block with producers: when it starts, then of those that compute and of
+those that ask for tiles; multiples of 8, as the instruction that moves them has it."""
 _LINE_BYTES = 128
 
 
@@ -133,15 +136,21 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
     needed = results + (4 if whole_lines else 1) * thread_m + thread_n + staged + _OTHER_REGISTERS
     needed += _LOOP_REGISTERS[str(config["schedule"])]
     needed += _UNEVEN_REGISTERS * uneven + _SWIZZLE_REGISTERS * is_swizzled
-    bound = register_bound(warps * _number(config, "min_blocks"))
+    min_blocks = _number(config, "min_blocks")
+    bound = launched = register_bound(warps * min_blocks)
+    if producers:
+        # All threads start with as many; then those that ask for tiles give most of theirs away.
+        launched = min(_MOST_LAUNCHED, register_bound((threads + producers) // LANES * min_blocks))
+        spare = launched * (threads + producers) - _ASKING_REGISTERS * producers
+        bound = min(_MOST_COMPUTING, spare // threads // 8 * 8)
     if registers is None:
-        registers = min(_squeezed(needed), bound)
+        registers = launched if producers else min(_squeezed(needed), bound)
     return Work(
         blocks=tile_rows * tile_columns * problem.batch * split_k,
         threads=threads + producers,
         registers=registers,
         # A binary that leaves registers unused spills none.
-        spilled=max(0, needed - bound) if registers >= bound else 0,
+        spilled=max(0, needed - bound) if registers >= min(bound, launched) else 0,
         shared_bytes=_shared_bytes(config),
         iterations=_up(_up(problem.k, block_k), split_k),
         prefetch=_prefetch(ways, stages, k_unroll == steps),

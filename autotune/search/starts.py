@@ -10,6 +10,7 @@ from typing import Any
 
 from autotune.errors import InfeasibleError
 from autotune.lookup import answer
+from autotune.search import prior
 from autotune.search.setting import Setting
 from autotune.types import Config, Match, Problem
 
@@ -40,7 +41,8 @@ class Start:
 def starts(problem: Problem, setting: Setting, leaders: Leaders) -> list[Start]:
     """The configs to try first, best founded first, each once and valid for the problem.
 
-    With `setting.seeded` off only the presets remain, the default among them.
+    With `setting.seeded` off only the presets remain, the default among them; else those that the
+    model finds hopeless are left out.
 
     Args:
         leaders: What other problems of this batch have found so far.
@@ -68,6 +70,8 @@ def starts(problem: Problem, setting: Setting, leaders: Leaders) -> list[Start]:
         add(str(Match.near_shape), _by_distance(problem, here), NEAR)
         add("foreign_arch", _by_distance(problem, there), FOREIGN)
     presets = setting.space.start_configs(problem, setting.arch)
+    if setting.seeded:
+        presets = prior.plausible(problem, setting.device, presets)
     add("preset", presets, len(presets))
     return list(found.values())
 

@@ -52,6 +52,19 @@ def test_wavefronts_of_the_seeds(config, loads, stores, shared_bytes):
     assert work.wavefronts * BATCHES_OF_WARPS == loads + stores
 
 
+def test_warps_that_only_ask_give_their_registers_to_those_that_compute():
+    config = space.load().preset("tma-256x128x32")
+    work = sgemm_work.work(cube(4096), config)
+    # 384 threads start with 168 each, as the binary says; 128 keep 24 of them, 256 then have 240.
+    assert (work.threads, work.registers) == (384, 168)
+    assert sgemm_work.work(cube(4096), config, 168) == work
+    # 2.93 ms on an H200.
+    assert predicted_ns(cube(4096), config, 90) == pytest.approx(2.93e6, rel=0.1)
+    # 240 are not enough for these: they spill, however many threads ask.
+    large = config.but(block_n=256, thread_n=16)
+    assert sgemm_work.work(cube(4096), large).spilled > work.spilled + 100
+
+
 def test_z_order_lanes_read_with_a_third_fewer_wavefronts():
     # 8 instead of 12 per k-step, and 8 for the stores.
     config = SEED_V3_2.but(lanes_m=4, lane_map="zorder", fragment_split="warp")

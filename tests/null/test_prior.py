@@ -52,3 +52,23 @@ def test_without_a_model_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None
     barred = region.sample(prior.SAMPLES, np.random.default_rng(4))[:300]
     found = prior.ranked(region, DEVICE, np.random.default_rng(4), count=50, exclude=barred)
     assert len(found) == 50 and not set(found) & set(barred) and region.valid(found) == found
+
+
+def test_presets_that_are_hopeless_are_no_starts() -> None:
+    problem, space = Sgemm.parse("4096x4096x4096"), REGIONS[0].space
+    presets = space.start_configs(problem, DEVICE.arch)
+    model = prior.model(problem, DEVICE)
+    kept = prior.plausible(problem, DEVICE, presets)
+    assert 1 < len(kept) < len(presets)
+    assert kept == [config for config in presets if config in kept]
+    least = min(model(config) or 0.0 for config in presets)
+    for config in presets:
+        assert (config in kept) == ((model(config) or 0.0) <= 1.5 * least)
+    assert prior.plausible(problem, DEVICE, []) == []
+
+
+def test_where_no_model_is_no_preset_is_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, space = Sgemm.parse("4096x4096x4096"), REGIONS[0].space
+    presets = space.start_configs(problem, DEVICE.arch)
+    monkeypatch.setattr(prior, "model", lambda problem, device: lambda config: None)
+    assert prior.plausible(problem, DEVICE, presets) == presets
