@@ -13,7 +13,9 @@ features.py, gaussian.py   points as numbers; a Gaussian process over them
 builder.py   from configs to binaries
 lane.py      measuring, while the next points are chosen and compiled
 tally.py     what came of the trials, and how fast
-session.py   one problem, in one go or in slices
+progress.py  how far a problem has come, and whether its budget is used
+loop.py      the trials: asked, compiled, measured, stored and told
+session.py   one problem: where it begins, in one go or in slices, and how it ends
 campaign.py  who gets the next slice of a common time
 finals.py    the confirm round, which alone names a best
 batch.py     several problems on one device

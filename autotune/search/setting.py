@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.compile import Compiler, Pool
 from autotune.measure import Worker
-from autotune.search.budget import Effort
+from autotune.search.budget import Budget, Effort
 from autotune.search.events import Listener
 from autotune.search.patience import Patience
 from autotune.space import Space
@@ -50,3 +50,10 @@ class Setting:
     def evidence(self) -> Evidence:
         """What the answers of this batch rest on."""
         return Evidence.predicted if self.worker is None else Evidence.measured
+
+    @property
+    def budget(self) -> Budget:
+        """Of each problem: the effort's, with its predictions for trials where nothing is timed."""
+        if self.worker is not None:
+            return self.effort.budget
+        return replace(self.effort.budget, trials=self.effort.predictions)

@@ -22,6 +22,7 @@ class Tally:
 
     Attributes:
         number: Trials.
+        times_ns: Of each config, measured or predicted; None for a failure.
         since_best: Trials after the best one.
     """
 
@@ -31,11 +32,13 @@ class Tally:
     best_ns: float | None = None
     since_best: int = 0
     number: int = 0
+    times_ns: dict[Config, float | None] = field(default_factory=dict)
     clocks_mhz: list[int] = field(default_factory=list)
 
     def add(self, config: Config, measurement: Measurement, time_ns: float | None) -> None:
         """Counts one trial."""
         self.number += 1
+        self.times_ns[config] = time_ns
         if measurement.conditions.sm_clock_mhz:
             self.clocks_mhz.append(measurement.conditions.sm_clock_mhz)
         self.since_best += 1
