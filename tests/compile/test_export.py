@@ -3,64 +3,31 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from export_kinds import KERNELS, KINDS, NVCC, Kind
 
-from autotune import export, space
+from autotune import export
 from autotune.cli import main
 from autotune.errors import InfeasibleError, UsageError
 from autotune.problems.sgemm import Sgemm
-from autotune.types import Config, Scalar
 
-KERNELS = space.load("sgemm")
-NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 STRICT = ("-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror")
 
-KINDS: dict[str, tuple[Sgemm, int, str, dict[str, Scalar]]] = {
-    "plain": (Sgemm.parse("2048x2048x2048"), 75, "seed-v3.2", {}),
-    "workspace": (
-        Sgemm.parse("515x770x2051", layout="tt", batch=2, beta_zero=False),
-        80, "small", {"split_k": 8},
-    ),
-    "last": (
-        Sgemm.parse("1000x1100x1300", layout="tn", ldc=1104),
-        120, "small", {"split_k": 4, "split_k_mode": "last"},
-    ),
-    "atomic": (
-        Sgemm.parse("1024x1024x4096", beta_zero=False),
-        86, "small", {"split_k": 4, "split_k_mode": "atomic"},
-    ),
-    "cluster": (Sgemm.parse("512x512x4096"), 90, "small",
-                {"split_k": 4, "split_k_mode": "cluster"}),
-    "stream": (Sgemm.parse("3000x5000x777"), 89, "medium", {"schedule": "stream"}),
-    "tma": (Sgemm.parse("4096x4096x4096"), 90, "tma-256x128x32", {}),
-    "skinny": (Sgemm.parse("4x7680x2560"), 100, "skinny-columns-split", {}),
-}  # fmt: skip
 
-
-def config(kind: str) -> Config:
-    problem, arch, preset, changes = KINDS[kind]
-    wanted = KERNELS.config({**KERNELS.preset(preset), **changes})
-    found = KERNELS.fitted(wanted, problem, arch)
-    assert found is not None, KERNELS.explain(wanted, problem, arch)
-    return found
-
-
-def written(kind: str, folder: Path) -> tuple[export.Exported, dict[str, object], str]:
+def written(kind: Kind, folder: Path) -> tuple[export.Exported, dict[str, object], str]:
     """What was written, its provenance and its launch code."""
-    problem, arch, *_ = KINDS[kind]
-    done = export.export(problem, config(kind), arch, folder)
+    done = export.export(kind.problem, kind.config(kind.arch), kind.arch, folder)
     facts = json.loads((folder / f"{done.stem}.json").read_text())
     return done, facts, (folder / f"{done.stem}.h").read_text()
 
 
 @pytest.mark.skipif(NVCC is None, reason="no nvcc")
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_compiles_with_nvcc_alone(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_kind_compiles_with_nvcc_alone(kind: Kind, tmp_path: Path) -> None:
     done, _, _ = written(kind, tmp_path)
     assert NVCC is not None and done.compile_command[0] == "nvcc"
     command = [NVCC, *STRICT, *done.compile_command[1:]]
@@ -70,7 +37,8 @@ def test_every_kind_compiles_with_nvcc_alone(kind: str, tmp_path: Path) -> None:
 
 
 def test_what_is_written(tmp_path: Path) -> None:
-    done, facts, header = written("last", tmp_path / "new" / "folder")
+    last = KINDS["last"]
+    done, facts, header = written(last, tmp_path / "new" / "folder")
     assert done.stem == "sgemm_1000x1100x1300_tn_ldc_1104_sm120"
     assert sorted(file.name for file in done.files) == sorted(
         [
@@ -80,7 +48,7 @@ def test_what_is_written(tmp_path: Path) -> None:
     )
     assert all(file.stat().st_size for file in done.files)
     assert facts["problem"] == "sgemm/1000x1100x1300/tn/ldc=1104"
-    assert facts["config"] == dict(config("last"))
+    assert facts["config"] == dict(last.config(last.arch))
     (launch,) = facts["launches"]  # type: ignore[misc]
     assert launch["entry"] == f"{done.stem}__sgemm"
     source = (done.folder / f"{done.stem}.cu").read_text()
@@ -102,7 +70,7 @@ def test_what_is_written(tmp_path: Path) -> None:
 def test_the_launch_code_has_what_the_kind_needs(
     kind: str, launches: int, attribute: int, maps: int, tmp_path: Path
 ) -> None:
-    _, facts, header = written(kind, tmp_path)
+    _, facts, header = written(KINDS[kind], tmp_path)
     assert header.count("cudaLaunchKernel((") == len(facts["launches"]) == launches  # type: ignore[arg-type]
     assert header.count("cudaFuncSetAttribute") == attribute
     assert header.count("    CUtensorMap map_") == maps
@@ -114,12 +82,12 @@ def test_a_config_that_cannot_serve_is_refused(tmp_path: Path) -> None:
         export.export(Sgemm.parse("1023x1025x1027"), KERNELS.preset("seed-v3.2"), 75, tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot write to"):
-        export.export(KINDS["plain"][0], config("plain"), 75, tmp_path / "file")
+        written(KINDS["plain"], tmp_path / "file")
 
 
 @pytest.mark.skipif(NVCC is None, reason="no nvcc")
 def test_the_launch_code_is_c_as_well(tmp_path: Path) -> None:
-    done, _, _ = written("tma", tmp_path)
+    done, _, _ = written(KINDS["tma"], tmp_path)
     program = tmp_path / "program.c"
     program.write_text(
         f'#include "{done.stem}.h"\n'

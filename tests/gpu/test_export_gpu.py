@@ -3,56 +3,27 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from export_kinds import KERNELS, KINDS, NVCC, Kind
 
-from autotune import export, space
+from autotune import export
 from autotune.problems.sgemm import Sgemm
-from autotune.types import Device, Scalar
+from autotune.types import Device
 
 pytestmark = pytest.mark.gpu
 
-KERNELS = space.load("sgemm")
-NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 
-KINDS: dict[str, tuple[Sgemm, int, str, dict[str, Scalar]]] = {
-    "plain": (Sgemm.parse("1024x1024x1024"), 75, "seed-v3.2", {}),
-    "nothing to add": (Sgemm.parse("300x200x0", beta_zero=False), 75, "small", {}),
-    "workspace": (
-        Sgemm.parse("515x770x2051", layout="tt", batch=2, beta_zero=False),
-        75, "small", {"split_k": 8},
-    ),
-    "last": (
-        Sgemm.parse("1000x1100x1300", layout="tn", ldc=1104),
-        75, "small", {"split_k": 4, "split_k_mode": "last"},
-    ),
-    "atomic": (
-        Sgemm.parse("1024x1024x4096", beta_zero=False),
-        75, "small", {"split_k": 4, "split_k_mode": "atomic"},
-    ),
-    "cluster": (Sgemm.parse("512x512x4096"), 90, "small",
-                {"split_k": 4, "split_k_mode": "cluster"}),
-    "stream": (Sgemm.parse("3000x5000x777"), 75, "medium", {"schedule": "stream"}),
-    "tma": (Sgemm.parse("4096x4096x4096"), 90, "tma-256x128x32", {}),
-    "skinny": (Sgemm.parse("4x7680x2560"), 75, "skinny-columns-split", {}),
-}  # fmt: skip
-"""Problem, lowest architecture, preset and changes."""
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_exported_check_passes(kind: str, live: Device, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_exported_check_passes(kind: Kind, live: Device, tmp_path: Path) -> None:
     if NVCC is None:
         pytest.skip("no nvcc here")
-    problem, lowest, preset, changes = KINDS[kind]
-    if live.arch < lowest:
-        pytest.skip(f"needs sm_{lowest}")
-    wanted = KERNELS.config({**KERNELS.preset(preset), **changes})
-    config = KERNELS.fitted(wanted, problem, live.arch)
-    assert config is not None, KERNELS.explain(wanted, problem, live.arch)
-    done = export.export(problem, config, live.arch, tmp_path, sm_count=live.sm_count)
+    if live.arch < kind.lowest:
+        pytest.skip(f"needs sm_{kind.lowest}")
+    config = kind.config(live.arch)
+    done = export.export(kind.problem, config, live.arch, tmp_path, sm_count=live.sm_count)
     command = [NVCC, *done.compile_command[1:]]
     compiled = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert compiled.returncode == 0, compiled.stderr
