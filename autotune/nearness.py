@@ -2,14 +2,15 @@
 
 A distance of 1 is an octave of one size of the output. What counts beside the sizes: how many tiles
 a multiprocessor gets (the device's size is part of that), how far the sums must be split to give
-every one of them work, how wide loads may be, and which tiles divide the sizes. Problems that
-differ in a text (the layout of a matrix product) are not near at all.
+every one of them work, how wide loads may be, and which tiles divide the sizes; and texts, such as
+the layout of a matrix product.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ FILL = 0.5
 SPLIT = 0.5
 ALIGNMENT = 0.4
 DIVISOR = 0.05
+TEXT = 1.0
+"""What a text that differs adds to the distance."""
 
 MAX_DISTANCE = 3.0
 """Farthest problem whose config is still tried: every size some four times larger or smaller."""
@@ -51,7 +54,7 @@ class Traits:
     """What a problem is like on a device.
 
     Attributes:
-        texts: What must be equal.
+        texts: What is not a number, such as the layout.
         place: Octaves times their weights: of each size of the output, of each size that is summed
             over, of the batch, of tiles for each multiprocessor, of parts that sums must be cut
             into to fill the device, of the alignment of each operand's rows, and of the largest
@@ -64,8 +67,11 @@ class Traits:
     reach: float
 
     def distance(self, other: Traits) -> float:
-        """Infinite where the texts differ."""
-        return math.dist(self.place, other.place) if self.texts == other.texts else math.inf
+        """That of the places, and `TEXT` for each text that differs; infinite between families."""
+        if len(self.texts) != len(other.texts) or len(self.place) != len(other.place):
+            return math.inf
+        differing = sum(map(operator.ne, self.texts, other.texts))
+        return float(math.dist(self.place, other.place) + TEXT * differing)
 
 
 @lru_cache(maxsize=65536)
@@ -103,7 +109,7 @@ def _divisor(count: int) -> int:
 
 
 def texts(regime: str) -> tuple[str, ...]:
-    """What near problems have in common: the words of a regime but the alignments."""
+    """The words of a regime but the alignments."""
     return tuple(word for word in regime.split() if not _ALIGNED.fullmatch(word))
 
 

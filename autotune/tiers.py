@@ -132,7 +132,7 @@ def _candidate(
 
 
 def _near(question: Question, reader: Reader, source: int) -> Iterator[Candidate]:
-    """The nearest problems of the same texts: up to `TRIES` for each kind of answer.
+    """The nearest problems: up to `TRIES` for each kind of answer.
 
     Rows come in the order of their FLOPs, away from the problem's own on either side. Beyond the
     reach of a distance nothing is nearer, which ends the walk early in a full store.
@@ -149,7 +149,6 @@ def _near(question: Question, reader: Reader, source: int) -> Iterator[Candidate
         *(
             reader.walk(up, regime=regime, **start)  # type: ignore[arg-type]
             for regime in reader.regimes(problem.kernel, question.device.arch)
-            if nearness.texts(regime) == asked.texts
             for up in (True, False)
         ),
         key=lambda row: abs(nearness.octaves(row["flops"]) - flops),

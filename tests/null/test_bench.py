@@ -42,7 +42,7 @@ from autotune.types import (
 
 SPACE = space.load()
 COMPILER = Compiler("nvrtc", (13, 5), "13.5.37", frozenset([75]))
-SMALL, OTHER = Sgemm.parse("32x32x16"), Sgemm.parse("48x32x16", layout="tn")
+SMALL, OTHER = Sgemm.parse("32x32x16"), Sgemm.parse("48x32x2048", layout="tn")
 FOUND = SPACE.presets["smallest"].but(block_k=16)
 NS = {"best": 2e6, "default": 3e6, "vendor": 2.5e6}
 
@@ -151,7 +151,7 @@ def suite_file(tmp_path: Path) -> str:
     file.write_text(
         '[[shape]]\nclass = "square"\nmnk = [[32, 32, 16]]\n'
         '[[shape]]\nclass = "layouts"\nlayouts = ["nn"]\nmnk = [[32, 32, 16]]\n'
-        '[[shape]]\nclass = "layouts"\nlayouts = ["tn"]\nmnk = [[48, 32, 16]]\n'
+        '[[shape]]\nclass = "layouts"\nlayouts = ["tn"]\nmnk = [[48, 32, 2048]]\n'
     )
     return str(file)
 
@@ -167,15 +167,15 @@ def test_a_suite_from_look_up_to_summary(fakes: Fakes, db: str, suite_file: str)
     assert first == (
         "sgemm/32x32x16/nn square,layouts 2 ms 0.00 0.0 0 0.0 2.5 ms 1.250 1.500 exact"
     )
-    assert second.startswith("sgemm/48x32x16/tn layouts 3 ms")
+    assert second.startswith("sgemm/48x32x2048/tn layouts 3 ms")
     assert second.endswith("0.833 1.000 arch default")
     lines = squeezed(result.stderr)
     assert "sgemm/32x32x16/nn: 2 ms, 0.00 TFLOP/s, 1.250 x vendor" in lines
     at = lines.index("class problems failed x vendor ahead least of")
     assert lines[at + 2 : at + 5] == [
         "square 1 0 1.250 100% 1.250 sgemm/32x32x16/nn",
-        "layouts 2 0 1.021 50% 0.833 sgemm/48x32x16/tn",
-        "all 2 0 1.021 50% 0.833 sgemm/48x32x16/tn",
+        "layouts 2 0 1.021 50% 0.833 sgemm/48x32x2048/tn",
+        "all 2 0 1.021 50% 0.833 sgemm/48x32x2048/tn",
     ]
     refused = [line for line in lines if line.startswith("sgemm/32x32x16/nn: seed-v3.2: infeas")]
     assert len(refused) == 1 and "at least half of a tile of 128 rows lies outside C" in refused[0]
@@ -196,8 +196,8 @@ def test_each_problem_is_timed_in_one_request(fakes: Fakes, db: str, suite_file:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stands, "Worker", fakes.worker)
         run("--shapes", suite_file, "--db", db, "--rounds", "3", "--seed", "5", "-q")
-    # Of the other layout nothing is known: its best is the default.
-    assert asked == [["sgemm/32x32x16/nn"] * 3, ["sgemm/48x32x16/tn"] * 2]
+    # Of the other problem nothing near is known: its best is the default.
+    assert asked == [["sgemm/32x32x16/nn"] * 3, ["sgemm/48x32x2048/tn"] * 2]
 
 
 def test_json_has_everything_with_its_origin(

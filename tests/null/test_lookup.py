@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -159,12 +160,12 @@ def test_nearest_shape(cubes: Path, asked: Sgemm, source: int) -> None:
     [
         Sgemm(m=8192, n=8, k=8),
         cube(1),
-        cube(1024, layout="tn"),
+        cube(4096 * 2, layout="tn"),
         cube(16384 * 2),
     ],
     ids=lambda problem: problem.key,
 )
-def test_what_is_too_far_or_of_another_layout_gets_the_default(cubes: Path, asked: Sgemm) -> None:
+def test_what_is_too_far_gets_the_default(cubes: Path, asked: Sgemm) -> None:
     found = ask(cubes, asked, live())
     assert (found.match, found.config, found.evidence) == (Match.arch_default, DEFAULT, None)
     assert found.expected_loss is None and found.time_ns is None
@@ -447,10 +448,27 @@ def test_strict_raises_what_is_not_tuned_and_misses_are_listed(path: Path) -> No
     with pytest.raises(NotFoundError, match="1032x1032x1032/nn is not tuned: measured for"):
         lookup(1032, 1032, 1032, arch=75, store=path, strict=True, seed=False)
     assert "sgemm/1032x1032x1032/nn" in misses()
-    assert lookup(1024, 1024, 1024, device=live(), store=path, seed=False, layout="tn").match in (
-        Match.arch_default,
-        Match.none,
+    other = lookup(1024, 1024, 1024, device=live(), store=path, seed=False, layout="tn")
+    assert (other.match, other.distance) == (Match.near_shape, 1.0) and not other.is_tuned
+
+
+def test_what_the_model_finds_far_too_slow_here_gives_way_to_a_start(path: Path) -> None:
+    start = defaults.default(cube(1032), archs.get(75).typical)
+    tune_real(path, cube(1024), space.load().preset("smallest"))
+    found = lookup(1032, 1032, 1032, arch=75, store=path, template_sha256=TEMPLATE, seed=False)
+    assert (found.match, found.config) == (Match.arch_default, start)
+    assert re.search(
+        r"what is measured for sgemm/1024x1024x1024/nn, at a distance of 0\.\d\d, takes \d\.\d\d "
+        "times as long here by the model",
+        found.reason,
     )
+    # Of the problem itself nobody knows better than who measured it.
+    exact = lookup(1024, 1024, 1024, arch=75, store=path, template_sha256=TEMPLATE, seed=False)
+    assert exact.match is Match.exact
+    good = path.with_name("good.db")
+    tune_real(good, cube(1024), defaults.default(cube(1024), archs.get(75).typical))
+    found = lookup(1032, 1032, 1032, arch=75, store=good, template_sha256=TEMPLATE, seed=False)
+    assert found.match is Match.near_shape
 
 
 def test_an_open_store_can_be_given(cubes: Path) -> None:
