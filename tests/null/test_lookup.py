@@ -160,7 +160,7 @@ def test_nearest_shape(cubes: Path, asked: Sgemm, source: int) -> None:
     [
         Sgemm(m=8192, n=8, k=8),
         cube(1),
-        cube(4096 * 2, layout="tn"),
+        cube(6000, layout="tn"),  # near enough, were it not for the layout
         cube(16384 * 2),
     ],
     ids=lambda problem: problem.key,
