@@ -57,6 +57,8 @@ def sizes(options: Any, target: Device) -> dict[int, list[str]]:
         if roofline(case.problem, target).bound == "memory":
             size = int(case.problem.bytes_min) // 16 * 16
             found.setdefault(size, []).append(case.problem.key)
+    if not found:
+        raise SystemExit("none of these problems is bound by memory")
     return dict(sorted(found.items()))
 
 

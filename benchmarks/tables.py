@@ -168,7 +168,7 @@ def suite_classes() -> str:
             str(each["problems"]),
             str(each["failed"]),
             _number(each["mean_ratio"], 3),
-            "-" if each["share_ahead"] is None else f"{each['share_ahead']:.0%}",
+            _share(each["share_ahead"]),
             _number(each["worst_ratio"], 3),
             each["worst"].partition("/")[2] or "-",
         ]
@@ -224,7 +224,7 @@ def throughput() -> str:
             each["shape"],
             str(each["search"]["tried"]),
             _number(each["verified_per_s"], 1),
-            f"{each['search']['busy_share']:.0%}",
+            _share(each["search"]["busy_share"]),
             _number(each["worker_ms_per_variant"], 0),
             _number(each["compile_s_mean"], 2),
             _number(each["search"]["tflops"], 1),
@@ -285,7 +285,7 @@ def runtime() -> str:
             str(each["compared"]),
             str(len(each["failed"])),
             _number(each["mean_ratio"], 3),
-            f"{each['share_ahead']:.0%}",
+            _share(each["share_ahead"]),
             _number(each["worst_ratio"], 3),
             each["worst"].partition("/")[2],
         ]
@@ -308,7 +308,7 @@ def near() -> str:
         str(found["near_with_loss"]),
         f"{found['median_loss']:.1%}",
         f"{found['p90_loss']:.1%}",
-        f"{found['covered_by_stated']:.0%}",
+        _share(found["covered_by_stated"]),
     ]
     headings = [
         "problems left out", "with a near answer", "median loss", "90th percentile",
@@ -354,6 +354,10 @@ def _problem(row: dict[str, Any]) -> str:
 
 def _number(value: float | None, digits: int, factor: float = 1.0) -> str:
     return "-" if value is None else f"{value * factor:,.{digits}f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
 
 
 def _figure(value: float | None, unit: str) -> str:

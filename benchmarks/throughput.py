@@ -3,8 +3,8 @@
     python benchmarks/throughput.py --out benchmarks/results/throughput_h200.json
 
 Two rates are told: of the whole search of so many variants of 4096 cubed, and how much of the time
-after the first five seconds the measuring process was busy; and what a variant costs a compiler, of
-which one core each is left to the pool. Nothing is kept but the result.
+after the first five seconds the measuring process was busy; besides, how long compiling a variant
+takes while all compilers work. Nothing is kept but the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from autotune.report import search as report
 def seconds_of_compiling(cache: Path) -> list[float]:
     """Of every binary in a cache."""
     documents = (json.loads(path.read_text()) for path in cache.rglob("kernels/*/*.json"))
-    return sorted(document["result"].get("compile_seconds", 0.0) for document in documents)
+    results = (document["result"] for document in documents)
+    # A failure has no such time, and counting it as none would flatter the mean.
+    return sorted(each["compile_seconds"] for each in results if "compile_seconds" in each)
 
 
 def measure(shape: str, trials: int, seed: int, door: str | None) -> dict[str, Any]:
@@ -70,10 +72,11 @@ def main() -> None:
         write(options, {"cpus": settings.cpus(), "searches": searches})
         latest = searches[-1]
         row = latest["search"]
+        busy, compile_s = row["busy_share"], latest["compile_s_mean"]
         print(
             f"{latest['shape']}: {row['tried']} variants, {latest['verified_per_s']:.1f} verified "
-            f"a second, busy {row['busy_share']:.0%}, compilers {latest['compile_s_mean']:.2f} s "
-            f"each, best {row['tflops']:.1f} TFLOP/s",
+            f"a second, busy {'-' if busy is None else f'{busy:.0%}'}, compilers "
+            f"{'-' if compile_s is None else f'{compile_s:.2f} s'} each",
             flush=True,
         )
 

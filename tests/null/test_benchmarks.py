@@ -329,6 +329,8 @@ def test_throughput_counts_what_a_search_made(
     for number, seconds in enumerate((1.5, 0.5, 1.0)):
         document = {"sha256": "", "result": {"compile_seconds": seconds}}
         (compiled / f"{number}.json").write_text(json.dumps(document))
+    failed = {"sha256": "", "result": {"outcome": "compile_error", "message": ""}}
+    (compiled / "failed.json").write_text(json.dumps(failed))
     assert throughput.seconds_of_compiling(tmp_path) == [0.5, 1.0, 1.5]
     found = throughput.measure(PROBLEM.shape, 12, 0, None)
     assert found["compiled"] == 0 and found["compile_s_mean"] is None
