@@ -24,9 +24,9 @@ from autotune.types import Binary, Failure
 Task = tuple[Job, str]
 """A job, and the folder for nvcc's files; empty for NVRTC, which makes none."""
 
-_NICENESS = 5
-
 Reply = Binary | Failure | Died | CompilerError
+
+_NICENESS = 5
 
 
 def main(descriptor: int) -> None:

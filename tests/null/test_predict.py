@@ -58,7 +58,7 @@ def test_warps_that_only_ask_give_their_registers_to_those_that_compute():
     # 384 threads start with 168 each, as the binary says; 128 keep 24 of them, 256 then have 240.
     assert (work.threads, work.registers) == (384, 168)
     assert sgemm_work.work(cube(4096), config, 168) == work
-    # 2.93 ms on an H200.
+    # 2.93 ms in a search on an H200.
     assert predicted_ns(cube(4096), config, 90) == pytest.approx(2.93e6, rel=0.1)
     # 240 are not enough for these: they spill, however many threads ask.
     large = config.but(block_n=256, thread_n=16)
