@@ -32,6 +32,8 @@ SHAPES = [
     (200, 260, 100),
     (260, 132, 68),
     (64, 64, 1024),
+    (68, 260, 258),
+    (130, 140, 300),
 ]
 # With a short side, for the method that is made for it; deep enough for many parts.
 SHORT = [
