@@ -390,8 +390,8 @@ def test_after_errors_everything_is_usable(make: Maker, context: gpu.Context) ->
         (errors.OverlapError, (shown(a, shape=(90, 90), strides=None), make(90, 90),
                                shown(a, shape=(90, 90), strides=None))),
     ]  # fmt: skip
-    # Large enough for pages of its own: the driver knows of pages, and small blocks share them. Freed last, and called
-    # with first: what is allocated afterwards may lie where it lay.
+    # Large enough for pages of its own: the driver knows of pages, and small blocks share them.
+    # Freed last and called with first: what is allocated afterwards may lie where it lay.
     gone = make(1 << 16, 90, view=lambda base: base[:70])
     gone.free()
     cases.insert(0, (errors.ContextError, (a, gone, out)))
