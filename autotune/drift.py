@@ -33,7 +33,8 @@ class Drift:
             what that lies in; rows of the first schema have no interval.
         measurement: The new one; not ok where the kernel no longer compiles, runs or gives the
             right result.
-        changes: What is another now than it was then: `template`, `space`, `compiler`, `driver`.
+        changes: What is another now than it was then: `template`, `space`, `compiler`, `driver`,
+            `gpu` where the claim is of another device of this model.
         tolerance: See `TOLERANCE`.
         best_id: Row of the best.
     """
@@ -121,7 +122,9 @@ def verify_best(
                     row["high_ns"] or row["median_ns"],
                 ),
                 measurement=_again(problem, row, target, pool, door, rounds),
-                changes=today.changes(row),
+                changes=",".join(
+                    filter(None, [today.changes(row), "gpu" if row["is_of_another_gpu"] else ""])
+                ),
                 tolerance=tolerance,
                 best_id=row["id"],
             )
@@ -152,7 +155,15 @@ def _rows(
                 f"find one with: autotune search --shape {problem.shape}"
             )
         (measured,) = store.results(id=row["measurement_id"])
-        yield problem, {**row, "cold_l2": measured["cold_l2"]}
+        uuid = store.device_uuid(row["measurement_id"])
+        yield (
+            problem,
+            {
+                **row,
+                "cold_l2": measured["cold_l2"],
+                "is_of_another_gpu": bool(uuid) and uuid != target.uuid,
+            },
+        )
 
 
 def _again(

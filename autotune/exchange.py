@@ -137,6 +137,8 @@ def absorb(store: Store, found: Iterable[Record]) -> Merged:
     bests: dict[tuple[int, int], int] = {}
     ties: dict[tuple[int, int], list[int]] = {}
     ids: dict[tuple[Any, ...], int] = {}
+    told: set[int] = set()
+    news: set[int] = set()
     with store.writing() as connection:
         for number, record in enumerate(found, 1):
             try:
@@ -149,12 +151,15 @@ def absorb(store: Store, found: Iterable[Record]) -> Merged:
                     "changed: export it again with `autotune db export --format jsonl`"
                 ) from None
             merged = replace(merged, added=merged.added + is_new, known=merged.known + (not is_new))
+            told.add(id_)
+            if is_new:
+                news.add(id_)
             if is_best:
                 bests[place] = id_
             if is_tie:
                 ties.setdefault(place, []).append(id_)
         for place, id_ in bests.items():
-            verdict = _decide(connection, place, id_, ties.get(place, []))
+            verdict = _decide(connection, place, id_, ties.get(place, []), told, news)
             merged = replace(merged, **{verdict: getattr(merged, verdict) + 1})
     return merged
 
@@ -276,9 +281,21 @@ def _device_id(connection: Connection, name: str, values: Mapping[str, Any]) -> 
 # *** who is best ***
 
 
-def _decide(connection: Connection, place: tuple[int, int], id_: int, ties: list[int]) -> str:
+def _decide(
+    connection: Connection,
+    place: tuple[int, int],
+    id_: int,
+    ties: list[int],
+    told: set[int],
+    news: set[int],
+) -> str:
     """Makes a measurement the best of its place where it deserves that; returns the field of
-    `Merged` to count."""
+    `Merged` to count.
+
+    Args:
+        told: Measurements that the other store has.
+        news: Those of them that this one did not have.
+    """
     best = schema.Best
     here = dict(zip(("problem_id", "device_id"), place, strict=True))
     known = connection.execute(
@@ -293,8 +310,13 @@ def _decide(connection: Connection, place: tuple[int, int], id_: int, ties: list
         return "bests_refused"
     if known is not None:
         incumbent = _confirmed(connection, known.measurement_id)
-        if incumbent is not None and _order(incumbent) <= _order(challenger):
-            return "bests_worse"
+        if incumbent is not None:
+            # A store that has the other's best and another one has decided between the two: a
+            # later confirm round beside it, most often, of the same config on a slower GPU.
+            ours, theirs = id_ not in news, known.measurement_id in told
+            by_decision = (theirs, ours) if ours != theirs else (False, False)
+            if _order(incumbent, by_decision[0]) <= _order(challenger, by_decision[1]):
+                return "bests_worse"
     values = {
         "variant_id": challenger.variant_id,
         "measurement_id": id_,
@@ -322,10 +344,14 @@ def _confirmed(connection: Connection, measurement_id: int) -> Any:
     ).one_or_none()
 
 
-def _order(row: Any) -> tuple[Any, ...]:
-    """Smaller is better, whichever store it comes from."""
+def _order(row: Any, is_beaten: bool) -> tuple[Any, ...]:
+    """Smaller is better, whichever store it comes from.
+
+    Args:
+        is_beaten: The store of the other row has this one, and had it beaten.
+    """
     try:
         is_stale = row.template_sha256 != templates.sha256(row.kernel)
     except AutotuneError:
         is_stale = True
-    return is_stale, row.median_ns, row.measured_at, row.config_sha256
+    return is_stale, is_beaten, row.median_ns, row.measured_at, row.config_sha256

@@ -381,6 +381,16 @@ class Store:
             ).one_or_none()
         return None if row is None else dict(row._mapping)
 
+    def device_uuid(self, measurement_id: int) -> str:
+        """UUID of the device that a measurement was made on; empty where it is not known."""
+        with self.reading() as connection:
+            found = connection.scalar(
+                select(schema.Run.device_uuid)
+                .join(schema.Measurement, schema.Measurement.run_id == schema.Run.id)
+                .where(schema.Measurement.id == measurement_id)
+            )
+        return found or ""
+
     # *** what people ask ***
 
     def results(self, **filters: Any) -> list[Row]:

@@ -33,7 +33,15 @@ def again(found: drift.Drift) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """How many hold, and by how much the medians differ, in percent."""
+    """How many hold, and by how much the medians differ, in percent: of claims made on the GPU that
+    is here, and of those of others of its model."""
+    here = [row for row in rows if "gpu" not in row["changes"].split(",")]
+    others = [row for row in rows if row not in here]
+    return {"this_gpu": figures(here), "other_gpus": figures(others), "tolerance": drift.TOLERANCE}
+
+
+def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of some claims."""
     drifts = [abs(row["percent"]) for row in rows if row["percent"] is not None]
     return {
         "bests": len(rows),
@@ -41,7 +49,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "medians_within_1_percent": sum(each <= 1 for each in drifts),
         "median_drift_percent": statistics.median(drifts) if drifts else None,
         "largest_drift_percent": max(drifts, default=None),
-        "tolerance": drift.TOLERANCE,
     }
 
 

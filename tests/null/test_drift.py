@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def test_a_best_that_holds(db: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     line = " ".join(result.stdout.splitlines()[2].split())
     assert line == ("sgemm/32x32x16/nn 30 us (-0.0 +0.0 %) 30 us (-0.0 +0.0 %) +0.00 % yes -")
+
+
+def test_another_gpu_of_the_model_is_said(db: Path) -> None:
+    connection = sqlite3.connect(db)
+    connection.execute("UPDATE run SET device_uuid = 'GPU-another'")
+    connection.commit()
+    connection.close()
+    (found,) = verify_best([PROBLEM], store=db)
+    assert (found.holds, found.changes) == (True, "gpu")
+    assert cli(db, PROBLEM.shape).stdout.splitlines()[2].split()[-1] == "gpu"
 
 
 @pytest.mark.parametrize(

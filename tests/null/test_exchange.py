@@ -136,6 +136,19 @@ def test_a_best_of_the_current_templates_goes_first(tmp_path: Path) -> None:
     assert bests(old) == bests(new)
 
 
+def test_a_store_that_has_the_others_best_has_decided(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.db", tmp_path / "after.db"
+    tune(before, cube(512), {1: 1e7})
+    merged(after, before)
+    # The same config once more, on a slower GPU of the same model: no faster time is to be had.
+    tune(after, cube(512), {1: 1.2e7})
+    assert bests(after)[cube(512).key, 40][1] == 1.2e7
+    assert merged(after, before) == [Merged(known=1, bests_worse=1)]
+    assert bests(after)[cube(512).key, 40][1] == 1.2e7
+    assert merged(before, after) == [Merged(added=1, known=1, bests_better=1)]
+    assert bests(before) == bests(after)
+
+
 def test_a_vendors_time_comes_along(tmp_path: Path) -> None:
     path, other = tmp_path / "a.db", tmp_path / "b.db"
     with Store.open(path) as store:
