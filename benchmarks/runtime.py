@@ -76,7 +76,7 @@ def bare_launch(planned: autotune.Gemm, a: Any, b: Any, out: Any) -> Run:
     planned(a, b, out)
     prepared = planned._plan._prepared.known(caller.context_id())
     assert prepared is not None
-    launches = list(zip(prepared._launches, prepared._pile[-1].parameters, strict=True))
+    launches = prepared._pile[-1].launches
 
     def run() -> None:
         for launch, parameters in launches:

@@ -166,6 +166,15 @@ def device_of(address: int) -> int:
     return int(ordinal)
 
 
+def is_of_current_context(address: int) -> bool:
+    """Whether memory is of the context that is current, and lives as long as that at most."""
+    status, owner = driver.cuPointerGetAttribute(_CONTEXT, address)
+    if status or not int(owner):
+        return False
+    status, current = driver.cuCtxGetCurrent()
+    return not status and int(current) == int(owner)
+
+
 def allocate(size_bytes: int) -> int:
     """Address of new memory of the current context, a multiple of 256."""
     return int(call(driver.cuMemAlloc, size_bytes))

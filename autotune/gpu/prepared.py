@@ -34,6 +34,9 @@ _HINTS = {
     "CUDA_ERROR_INVALID_CONTEXT": "is the stream one of the context that is current, and alive?",
 }
 
+Launch = Callable[..., tuple[Any]]
+"""A launch that lacks stream, parameters and options."""
+
 KEPT_MAPS = 256
 """Addresses for which encoded tensor maps are kept."""
 
@@ -44,13 +47,18 @@ class _Frame:
     Attributes:
         memory: The words.
         start_bytes: Of the first word in `memory`.
-        parameters: For each launch, the address of its list of pointers.
+        launches: What launches, with the address of its list of pointers.
         mapped: For each tensor map, the address for which it is encoded now.
     """
 
-    __slots__ = ("_lists", "mapped", "memory", "parameters", "start_bytes")
+    __slots__ = ("_lists", "launches", "mapped", "memory", "start_bytes")
 
-    def __init__(self, words: int, constants: dict[int, int], lists: Sequence[Sequence[int]]):
+    def __init__(
+        self,
+        words: int,
+        constants: dict[int, int],
+        launches: Sequence[tuple[Launch, Sequence[int]]],
+    ) -> None:
         self.memory = (ctypes.c_uint64 * (words + _MAP_ALIGNMENT_BYTES // WORD_BYTES))()
         base = ctypes.addressof(self.memory)
         self.start_bytes = -base % _MAP_ALIGNMENT_BYTES
@@ -59,9 +67,12 @@ class _Frame:
             struct.pack_into("=q", self.memory, self.start_bytes + word * WORD_BYTES, value)
         self._lists = [
             (ctypes.c_void_p * max(1, len(each)))(*(first + word * WORD_BYTES for word in each))
-            for each in lists
+            for _, each in launches
         ]
-        self.parameters = tuple(ctypes.addressof(each) for each in self._lists)
+        self.launches = [
+            (launch, ctypes.addressof(each))
+            for (launch, _), each in zip(launches, self._lists, strict=True)
+        ]
         self.mapped: dict[int, int] = {}
 
 
@@ -109,8 +120,7 @@ class Prepared:
         self._pack = struct.Struct(f"={len(addresses)}Q" + "f4x" * len(scalars)).pack_into
         self._constants: dict[int, int] = {}
         self._maps: list[tuple[int, int, TensorMap]] = []
-        self._lists: list[list[int]] = []
-        self._launches: list[Callable[..., tuple[Any]]] = []
+        self._launches: list[tuple[Launch, list[int]]] = []
         words = len(written)
         constants = [
             argument
@@ -132,10 +142,9 @@ class Prepared:
                 else:
                     place = written[argument.name]
                 places.append(place)
-            self._lists.append(places)
             function = module.function(launch.entry, launch.shared_bytes)
             head = (function, *launch.grid, *launch.block, launch.shared_bytes)
-            self._launches.append(partial(driver.cuLaunchKernel, *head))
+            self._launches.append((partial(driver.cuLaunchKernel, *head), places))
         self._words = first_map + _MAP_WORDS * len(self._maps)
         self._encoded: dict[tuple[int, int], bytes] = {}
         self._pile: list[_Frame] = []
@@ -154,14 +163,14 @@ class Prepared:
         try:
             frame = pile.pop()
         except IndexError:
-            frame = _Frame(self._words, self._constants, self._lists)
+            frame = _Frame(self._words, self._constants, self._launches)
         try:
             self._pack(frame.memory, frame.start_bytes, *values)
             if self._maps:
                 for index, (_, operand, _) in enumerate(self._maps):
                     if frame.mapped.get(index) != values[operand]:
                         self._map(frame, index, int(values[operand]))
-            for launch, parameters in zip(self._launches, frame.parameters, strict=True):
+            for launch, parameters in frame.launches:
                 status = launch(stream, parameters, 0)[0]
                 if status:
                     raise bindings.failure("cuLaunchKernel", status, _HINTS.get(status.name, ""))

@@ -86,8 +86,11 @@ class View:
 class Library(Protocol):
     """How the arrays of one library are read and made."""
 
-    def see(self, array: Any, name: str, stream: int | None) -> Seen:
+    def see(self, array: Any, name: str, stream: int | None, context: int) -> Seen:
         """Address and key of an array for work on a stream; None for the one that `stream` gives.
+
+        Args:
+            context: Number of the context that is current.
 
         Raises:
             ArrayError: one of its classes, with the name.
@@ -124,7 +127,7 @@ class Torch:
         # Not public, but without it the stream alone takes as long as a launch.
         self._raw_stream = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
 
-    def see(self, array: Any, name: str, stream: int | None) -> Seen:
+    def see(self, array: Any, name: str, stream: int | None, context: int) -> Seen:
         if array.requires_grad and self._grad_enabled():
             raise ArrayError(
                 name,
@@ -191,7 +194,7 @@ class CuPy:
         self._cupy = import_module("cupy")
         self._current = self._cupy.cuda.get_current_stream
 
-    def see(self, array: Any, name: str, stream: int | None) -> Seen:
+    def see(self, array: Any, name: str, stream: int | None, context: int) -> Seen:
         data = array.data
         address: int = data.ptr
         where = data.device_id, address % WIDEST_BYTES
@@ -226,11 +229,22 @@ class CuPy:
 
 class Interface:
     """Everything that has `__cuda_array_interface__`; where it does not say on which device, the
-    driver does."""
+    driver does.
 
-    def see(self, array: Any, name: str, stream: int | None) -> Seen:
-        fields = self._fields(array, name)
+    The driver takes longer for that than all else here. What an operand showed last is remembered,
+    and not asked about again while it shows the same in the same context, of which its memory is.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[dict[str, Any], int, Seen]] = {}
+
+    def see(self, array: Any, name: str, stream: int | None, context: int) -> Seen:
+        fields = _interface(array, name)
         get = fields.get
+        is_plain = get("mask") is None  # a mask may be an array, which has no truth
+        last = self._last.get(name)
+        if is_plain and last is not None and last[1] == context and last[0] == fields:
+            return last[2]
         address, is_read_only = fields["data"]
         address = address or 0
         shape = fields["shape"]
@@ -239,15 +253,19 @@ class Interface:
             shape,
             get("strides"),
             is_read_only,
-            get("mask") is None,
+            is_plain,
             _device(address, shape, name),
             address % WIDEST_BYTES,
         )
         pending = get("stream")
-        return address, key, None if pending is None else streams.handle(pending)
+        seen = address, key, None if pending is None else streams.handle(pending)
+        if is_plain and caller.is_of_current_context(address):
+            # A copy: its owner may write into what it showed.
+            self._last[name] = dict(fields), context, seen
+        return seen
 
     def view(self, array: Any, name: str, stream: int) -> View:
-        fields = self._fields(array, name)
+        fields = _interface(array, name)
         if fields.get("mask") is not None:
             raise ArrayError(name, "has a mask, which sgemm does not apply")
         address, is_read_only = fields["data"]
@@ -272,14 +290,6 @@ class Interface:
     def empty(self, array: Any, shape: tuple[int, ...], stream: Any) -> Any:
         raise UsageError(_needs_out(array))
 
-    @staticmethod
-    def _fields(array: Any, name: str) -> dict[str, Any]:
-        try:
-            fields: dict[str, Any] = array.__cuda_array_interface__
-        except Exception as error:  # whatever a library raises for what it does not export
-            raise ArrayError(name, f"does not show its memory: {error}") from error
-        return fields
-
 
 class PyCuda(Interface):
     """PyCUDA's arrays, which say on no stream that they are still written."""
@@ -291,7 +301,7 @@ class PyCuda(Interface):
 class DLPack:
     """Everything else that has `__dlpack__`."""
 
-    def see(self, array: Any, name: str, stream: int | None) -> Seen:
+    def see(self, array: Any, name: str, stream: int | None, context: int) -> Seen:
         tensor = self._tensor(array, name, stream or caller.LEGACY_STREAM)
         where = tensor.device_kind, tensor.device_index, tensor.address % WIDEST_BYTES
         written = tensor.is_read_only or tensor.is_copy
@@ -327,7 +337,7 @@ class DLPack:
         try:
             return dlpack.read(array, streams.exported(stream))
         except (BufferError, TypeError, ValueError, RuntimeError) as error:
-            raise ArrayError(name, f"does not show its memory: {error}") from error
+            raise _hidden(name, error) from error
 
 
 _KNOWN: dict[str, tuple[type[Library], str]] = {
@@ -391,6 +401,18 @@ def _device(address: int, shape: tuple[int, ...], name: str) -> int:
             f"lies at {address:#x}, where no live context has memory: it was freed, its "
             "context was destroyed, or it is memory of the host",
         ) from error
+
+
+def _interface(array: Any, name: str) -> dict[str, Any]:
+    try:
+        fields: dict[str, Any] = array.__cuda_array_interface__
+    except Exception as error:  # whatever a library raises for what it does not export
+        raise _hidden(name, error) from error
+    return fields
+
+
+def _hidden(name: str, error: Exception) -> ArrayError:
+    return ArrayError(name, f"does not show its memory: {error}")
 
 
 def _elsewhere(name: str, where: str, remedy: str) -> ArrayDeviceError:

@@ -29,8 +29,13 @@ class Bound:
         self._views = views
         self._spans = tuple(span_bytes(view) for view in views)
 
-    def run(self, a: int, b: int, out: int, alpha: float, beta: float, stream: int) -> None:
+    def run(
+        self, a: int, b: int, out: int, alpha: float, beta: float, stream: int, context: int
+    ) -> None:
         """Enqueues the product of the arrays at three addresses.
+
+        Args:
+            context: Number of the context that is current.
 
         Raises:
             OverlapError: the output shares elements with an input.
@@ -46,7 +51,7 @@ class Bound:
             self._refuse_nowhere(a, b, out)
         first, second = (b, a) if self._is_swapped else (a, b)
         if self._repeats == 1:
-            self.plan.run((first, second, out), (alpha, beta), stream)
+            self.plan.run((first, second, out), (alpha, beta), stream, context)
             return
         step_first, step_second, step_out = self._steps_bytes
         for turn in range(self._repeats):
@@ -55,7 +60,7 @@ class Bound:
                 second + turn * step_second,
                 out + turn * step_out,
             )
-            self.plan.run(addresses, (alpha, beta), stream)
+            self.plan.run(addresses, (alpha, beta), stream, context)
 
     def _at(self, a: int, b: int, out: int) -> tuple[View, ...]:
         return tuple(

@@ -53,10 +53,11 @@ class Calls:
         library_a = libraries.get(type(a)) or library(a, "a")
         library_b = libraries.get(type(b)) or library(b, "b")
         handle = None if stream is None else streams.handle(stream)
-        address_a, key_a, wait_a = library_a.see(a, "a", handle)
+        context = caller.context_id()
+        address_a, key_a, wait_a = library_a.see(a, "a", handle, context)
         if handle is None:
             handle = library_a.stream(a, wait_a)
-        address_b, key_b, wait_b = library_b.see(b, "b", handle)
+        address_b, key_b, wait_b = library_b.see(b, "b", handle, context)
         if out is None:
             if beta:
                 raise UsageError(
@@ -71,7 +72,7 @@ class Calls:
                 _remember(self._shapes, inputs, shape)
             out = library_a.empty(a, shape, stream)
         library_out = libraries.get(type(out)) or library(out, "out")
-        address_out, key_out, wait_out = library_out.see(out, "out", handle)
+        address_out, key_out, wait_out = library_out.see(out, "out", handle, context)
         key = key_a, key_b, key_out, trans_a, trans_b, not beta
         bound = self._bounds.get(key)
         if bound is None:
@@ -86,7 +87,7 @@ class Calls:
             for wait in (wait_a, wait_b, wait_out):
                 if wait is not None and wait != handle:
                     caller.wait(handle, wait)
-        bound.run(address_a, address_b, address_out, alpha, beta, handle)
+        bound.run(address_a, address_b, address_out, alpha, beta, handle, context)
         return out
 
     def forget(self) -> None:

@@ -158,7 +158,7 @@ class Gemm:
             ArrayError, NotFoundError, CompilerError, CaptureError, DriverError: as `sgemm`.
         """
         reader = library(a, "a")
-        stream = reader.stream(a, reader.see(a, "a", None)[2])
+        stream = reader.stream(a, reader.see(a, "a", None, caller.context_id())[2])
         if out is None:
             out = reader.empty(a, checked_shape(a, b, trans_a, trans_b, stream), None)
         views = (

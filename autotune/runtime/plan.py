@@ -53,19 +53,21 @@ class Plan:
     binary: Binary
     _prepared: Once[int, Prepared] = field(default_factory=Once)
 
-    def run(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
+    def run(
+        self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int, context: int
+    ) -> None:
         """Enqueues the launches; the first time in a context it loads the binary.
 
         Args:
             addresses: Of the operands, in the problem's order, the output's last.
             scalars: In the order of `SCALARS`.
             stream: A handle of the context that is current, or of that in which the output lies.
+            context: Number of the context that is current.
 
         Raises:
             CaptureError: the stream is captured, and the binary not loaded yet.
             DriverError: the driver refuses to load or to launch.
         """
-        context = caller.context_id()
         prepared = self._prepared.known(context)
         if prepared is not None:
             if self.launch_plan.workspaces:

@@ -168,6 +168,9 @@ class FakeDriver:
     def cuCtxGetId(self, context: Any) -> int:
         return self.current().number
 
+    def cuCtxGetCurrent(self) -> Any:
+        return self.stack[-1] if self.stack else 0
+
     def cuCtxGetDevice(self) -> int:
         return self.current().device
 

@@ -127,6 +127,32 @@ def test_without_a_context_that_of_the_memory_serves(three: Any, fake: FakeDrive
     assert [name for name, _ in fake.calls].count("cuDevicePrimaryCtxRetain") == 0
 
 
+def test_the_driver_is_asked_once_where_an_array_lies(three: Any, fake: FakeDriver) -> None:
+    def asked(*arrays: np.ndarray) -> int:
+        product(*arrays)
+        names = [name for name, _ in fake.calls]
+        fake.calls.clear()
+        return names.count("cuPointerGetAttribute")
+
+    current = fake.primary(0)
+    for array in three:
+        fake.place(array, 0, current)
+    asked(*three)
+    assert asked(*three) == 0
+    # In another context: may be that of another device, and that of the memory may be gone.
+    fake.stack.append(type(current)(0))
+    assert asked(*three) == asked(*three) > 0
+    fake.stack.pop()
+    assert asked(*three) == 0
+    moved = np.empty_like(three[2])
+    fake.place(moved, 0, current)
+    assert 0 < asked(*three[:2], moved) < 6 and asked(*three[:2], moved) == 0
+    # Memory that is of no context, as of a pool.
+    fake.place(moved, 0, None)
+    asked(*three)
+    assert asked(*three[:2], moved) == asked(*three[:2], moved) > 0
+
+
 def test_the_callers_own_context_is_used(three: Any, fake: FakeDriver) -> None:
     product(*three)
     own = type(fake.primary(0))(0)
@@ -402,7 +428,7 @@ def test_shared_memory_that_one_plan_was_allowed_stays_allowed(
 def test_a_plan_by_sizes(three: Any, fake: FakeDriver) -> None:
     planned = autotune.Gemm(64, 64, 512)
     assert planned.problem.key == "sgemm/64x64x512/nn" and planned.device == 0
-    assert planned.answer.match is Match.arch_default and planned.config
+    assert planned.config == planned.answer.config
     assert [name for name, _ in fake.calls].count("cuModuleLoadData") == 1
     out = Shown(three[2])
     assert planned(Shown(three[0]), Shown(three[1]), out) is out
