@@ -1,6 +1,6 @@
 """Judges the model of `autotune.analysis.predict` against recorded variants; needs no GPU.
 
-    python benchmarks/judge_model.py [--json] [--fit] [FILE.json.gz]
+    python benchmarks/judge_model.py [--json] [--fit] [FILE.json.gz ...]
 
 Per shape: Spearman's rank correlation of predicted and measured times, and the best measured time
 among the 16 that the model ranks first, divided by the best of all. Both with the registers of the
@@ -29,7 +29,9 @@ from autotune.analysis.work import Work
 from autotune.problems.sgemm import Sgemm
 from autotune.types import Device
 
-RECORDED = Path(__file__).parent / "results" / "variants_h200.json.gz"
+_RESULTS = Path(__file__).parent / "results"
+RECORDED = (_RESULTS / "variants_h200.json.gz", _RESULTS / "variants_wide_h200.json.gz")
+"""Of register-staged kernels of one launch, which the constants fit, and of the whole space."""
 NOT_PARAMETERS = ("registers", "spill_bytes", "predicted_ns", "median_ns")
 TOP = 16
 LARGEST_ERROR = 0.5
@@ -147,24 +149,32 @@ def fit(shapes: Mapping[str, Variants], device: Device, rounds: int = 8) -> Cons
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", nargs="?", type=Path, default=RECORDED)
+    parser.add_argument("files", nargs="*", type=Path, default=RECORDED)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--fit", action="store_true", help="also search for better constants")
     options = parser.parse_args()
-    provenance, shapes = load(options.file)
-    device = archs.get(provenance["arch"]).typical
-    rows = judge(shapes, device)
-    result: dict[str, Any] = {"recorded": provenance, "shapes": rows}
-    if options.fit:
-        found = fit(shapes, device)
-        result["constants"] = {f.name: getattr(found, f.name) for f in fields(Constants)}
+    results = []
+    for file in options.files:
+        provenance, shapes = load(file)
+        device = archs.get(provenance["arch"]).typical
+        result: dict[str, Any] = {"recorded": provenance, "shapes": judge(shapes, device)}
+        if options.fit and set(FITTED_ON) <= shapes.keys():
+            found = fit(shapes, device)
+            result["constants"] = {f.name: getattr(found, f.name) for f in fields(Constants)}
+        results.append(result)
+        if not options.json:
+            show(file, result)
     if options.json:
-        print(json.dumps(result, indent=1))
-        return
-    print(f"{provenance['device']}, recorded {provenance['date'][:10]}")
+        print(json.dumps(results, indent=1))
+
+
+def show(file: Path, result: Mapping[str, Any]) -> None:
+    """Prints one file's rows as a table."""
+    provenance = result["recorded"]
+    print(f"{provenance['device']}, recorded {provenance['date'][:10]}, {file.name}")
     print(f"{'':18}           {'':>8}   Spearman       best of {TOP} / best   measured /")
     print(f"{'shape':>18}           variants before  after  before  after      predicted")
-    for row in rows:
+    for row in result["shapes"]:
         print(
             f"{row['shape']:>18}  {'fitted' if row['fitted'] else 'held out':8} "
             f"{row['variants']:>8}  {row['spearman_before']:.3f}  {row['spearman_after']:.3f}"

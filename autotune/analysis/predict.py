@@ -170,7 +170,10 @@ def predict(work: Work, device: Device, constants: Constants = FITTED) -> Predic
     closing = _closing(work, turn, grid)
     on_sms_ns = (loops + edge + closing) * ns
     side_ns = work.side_launches * constants.relaunch_ns
-    side_ns += work.side_bytes / (device.sm_count * _LOAD_BYTES_PER_CYCLE) * ns
+    side_ns += max(
+        work.side_bytes / (device.sm_count * _LOAD_BYTES_PER_CYCLE) * ns,
+        _lost_bytes(work, device) / device.bandwidth_gbs,
+    )
     time_ns = _together(constants.memory_overlap, on_sms_ns, dram_ns)
     time_ns += constants.launch_ns + side_ns
     units = (turn.issue * work.warps / _SCHEDULERS, turn.shared, turn.l1, turn.l2)
@@ -312,7 +315,15 @@ def _dram_bytes(work: Work, device: Device, resident: int) -> float:
     fewest = work.tile_rows * work.row_bytes + work.tile_columns * work.column_bytes
     every = tiles / resident * (rows * work.row_bytes + columns * work.column_bytes)
     missing = 1 - min(1, device.l2_bytes / max(1, fewest))
-    return work.dram_bytes + work.blocks / tiles * missing * max(0, every - fewest)
+    # Parts that L2 does not keep are written out, and come back in this launch or the next.
+    passes = 1 if work.side_launches else 2
+    parts = passes * _lost_bytes(work, device)
+    return work.dram_bytes + work.blocks / tiles * missing * max(0, every - fewest) + parts
+
+
+def _lost_bytes(work: Work, device: Device) -> float:
+    """Of the parts that blocks leave, those that do not stay in the L2 cache."""
+    return max(0.0, work.left_bytes - device.l2_bytes)
 
 
 def _together(exponent: float, *times: float) -> float:

@@ -178,6 +178,7 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
         parts=split_k,
         part_bytes=split.part_bytes,
         closing_parts=split.closing_parts,
+        left_bytes=split.left_bytes,
         side_launches=split.side_launches,
         side_bytes=split.side_bytes,
     )
@@ -189,6 +190,7 @@ class _Split:
 
     part_bytes: int = 0
     closing_parts: float = 0.0
+    left_bytes: int = 0
     side_launches: int = 0
     side_bytes: float = 0.0
 
@@ -201,17 +203,27 @@ def _split(problem: Sgemm, config: Config, tiles: int) -> _Split:
         return _Split(part_bytes=part_bytes)
     if split_k == 1:
         return _Split()
+    left_bytes = split_k * tiles * part_bytes
     if mode == "workspace":
-        side_bytes = split_k * tiles * part_bytes + c_bytes
-        return _Split(part_bytes=part_bytes, side_launches=1, side_bytes=side_bytes)
+        return _Split(
+            part_bytes=part_bytes,
+            left_bytes=left_bytes,
+            side_launches=1,
+            side_bytes=left_bytes + c_bytes,
+        )
     if mode == "atomic":
         return _Split(side_launches=1, side_bytes=c_bytes)
     if mode == "last":
-        return _Split(part_bytes=part_bytes, closing_parts=split_k)
+        return _Split(part_bytes=part_bytes, closing_parts=split_k, left_bytes=left_bytes)
     # In a cluster each block reads its share of every part, and of what other clusters left.
     left = parts_left(config)
-    shares = left * left / split_k if left > 1 else 0.0
-    return _Split(part_bytes=part_bytes, closing_parts=1 + shares)
+    if left == 1:
+        return _Split(part_bytes=part_bytes, closing_parts=1)
+    return _Split(
+        part_bytes=part_bytes,
+        closing_parts=1 + left * left / split_k,
+        left_bytes=left * tiles * part_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,9 +266,11 @@ def _edge(
     share = 1 / split_k if mode == "cluster" else 1.0
     if mode == "atomic":
         c_passes, slots = 1, results + accesses
+    # In a cluster each block reads as much as a part, from the shared memory of all its blocks.
+    read = tile_bytes if share < 1 else 0
     return _Edge(
-        slots=slots * share + (results / width if share < 1 else 0),
-        bytes=warps * accesses * sectors * SECTOR_BYTES * c_passes * share,
+        slots=slots * share + 2 * read / (FLOAT_BYTES * LANES * warps * width),
+        bytes=warps * accesses * sectors * SECTOR_BYTES * c_passes * share + read,
         lines=warps * accesses * lines * c_passes * share,
         dram_bytes=int(tile_bytes * c_passes * share),
     )

@@ -54,8 +54,9 @@ class Work:
         part_bytes: Of such a part; 0 where there are none.
         closing_parts: Parts that a block reads when all of its tile are there; 0 where another
             launch does.
+        left_bytes: Of all parts that blocks leave in memory.
         side_launches: Launches before and after the main one, which only move memory.
-        side_bytes: That they move.
+        side_bytes: That they move; parts that blocks left are among them.
     """
 
     blocks: int
@@ -89,6 +90,7 @@ class Work:
     parts: int = 1
     part_bytes: int = 0
     closing_parts: float = 0.0
+    left_bytes: int = 0
     side_launches: int = 0
     side_bytes: float = 0.0
 
