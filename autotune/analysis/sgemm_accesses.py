@@ -8,7 +8,7 @@ emulator counts the accesses of the rendered source instead, where it can run.
 
 from __future__ import annotations
 
-from autotune.analysis import sgemm_skinny_accesses
+from autotune.analysis import sgemm_rest, sgemm_skinny_accesses
 from autotune.analysis.access import KINDS, Access, Kind, counted, total
 from autotune.analysis.sgemm_work import STRIP_PAD, fragment, lane, line_place, parts_left
 from autotune.analysis.shared_memory import LANES
@@ -28,10 +28,21 @@ def accesses(problem: Sgemm, config: Config) -> tuple[Access, ...]:
         if config.get("method") == "skinny"
         else _tiled(problem, config)
     )
-    return tuple(sorted(found, key=lambda access: (KINDS.index(access.kind), access.operand)))
+    keys = {(KINDS.index(access.kind), access.operand) for access in found}
+    return tuple(
+        total(
+            operand,
+            KINDS[kind],
+            [each for each in found if (each.operand, each.kind) == (operand, KINDS[kind])],
+        )
+        for kind, operand in sorted(keys)
+    )
 
 
 def _tiled(problem: Sgemm, config: Config) -> list[Access]:
+    if sgemm_rest.lines(problem, config):
+        of_tiles = _tiled(sgemm_rest.tiled(problem, config), config.but(rest="tiles"))
+        return of_tiles + sgemm_rest.accesses(problem, config)
     layout = _Layout(problem, config)
     found = []
     for operand in ("a", "b"):
@@ -44,11 +55,7 @@ def _tiled(problem: Sgemm, config: Config) -> list[Access]:
             found += [layout.store(operand), layout.fetch(operand)]
     if layout.slices > 1:
         found += [layout.hand_over("shared store"), layout.hand_over("shared load")]
-    found += layout.results()
-    keys = dict.fromkeys((access.operand, access.kind) for access in found)
-    return [
-        total(*key, [each for each in found if (each.operand, each.kind) == key]) for key in keys
-    ]
+    return found + layout.results()
 
 
 class _Layout:

@@ -7,10 +7,10 @@ guards, whose cost does not show in them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from autotune.analysis import sgemm_skinny_work
+from autotune.analysis import sgemm_rest, sgemm_skinny_work
 from autotune.analysis.global_memory import SECTOR_BYTES
 from autotune.analysis.shared_memory import LANES, wavefronts
 from autotune.analysis.work import Work, register_bound
@@ -57,6 +57,13 @@ def work(problem: Sgemm, config: Config, registers: int | None = None) -> Work:
     """
     if config.get("method") == "skinny":
         return sgemm_skinny_work.work(problem, config, registers)
+    if sgemm_rest.lines(problem, config):
+        tiled = work(sgemm_rest.tiled(problem, config), config.but(rest="tiles"), registers)
+        return replace(
+            tiled,
+            side_launches=tiled.side_launches + 1,
+            side_bytes=tiled.side_bytes + sgemm_rest.side_bytes(problem, config),
+        )
     block_m, block_n, block_k = (_number(config, f"block_{axis}") for axis in "mnk")
     thread_m, thread_n = _number(config, "thread_m"), _number(config, "thread_n")
     lanes_m, stages = _number(config, "lanes_m"), _number(config, "stages")

@@ -83,7 +83,7 @@ def test_rows_are_kept_beside_those_of_other_runs(replay: ModuleType, tmp_path: 
 def test_synthetic_spaces_are_of_full_size_and_say_so(replay: ModuleType) -> None:
     ((name, points),) = replay.spaces("synthetic:16x2048x2048").items()
     assert name.startswith("synthetic:") and points.size > 1_000_000 and points.best_ns is None
-    configs = points.sample(50, np.random.default_rng(0))
+    configs = points.sample(200, np.random.default_rng(0))
     ratios = np.array([points.time_ns(c) / points.predicted_ns(c) for c in configs])
     assert 0.05 < np.log(ratios).std() < 0.3
     assert sys.modules["recorded"].Synthetic("16x2048x2048").time_ns(configs[0]) == points.time_ns(

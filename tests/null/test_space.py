@@ -454,9 +454,10 @@ def test_the_seed_presets_are_valid_as_they_stand():
 
 
 def test_only_the_contiguous_direction_restricts_vectors():
-    # Row-major nn: m is no stride of anything.
+    # Row-major nn: m is no stride of anything. Both leave more than 16 rows beyond all but the
+    # smallest tiles, so that `rest` has the same values.
     shipped = space.load("sgemm")
-    sizes = [Region(shipped, family("sgemm").parse(f"{m}x256x512"), 75).size for m in (1471, 1472)]
+    sizes = [Region(shipped, family("sgemm").parse(f"{m}x256x512"), 75).size for m in (1471, 1468)]
     assert sizes[0] == sizes[1]
 
 
