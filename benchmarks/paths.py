@@ -61,6 +61,9 @@ PATHS: dict[str, tuple[tuple[str, str], str, Change]] = {
     "split, several clusters": (("130x70x4100", "66x70x2052"), "cluster-64x64", {"split_k": 32}),
     "split, atomics": (FEW, "split-64x64", {"split_k_mode": "atomic"}),
     "epilogue through shared memory": (RAGGED, "seed-v3", {"epilogue": "shared", "vector_c": 1}),
+    "rest of rows": (RAGGED, "async-64x64x32", {"rest": "rows"}),
+    "rest of columns": (("515x770x1030 tt", "131x130x70 tt"), "split-64x64", {
+        "rest": "columns", "split_k": 1, "split_k_mode": "workspace"}),
     "skinny, columns": (SHORT, "skinny-columns", {}),
     "skinny, columns, split": (SHORT, "skinny-columns-split", {}),
     "skinny, rows": (("1501x9x3001", "501x9x517"), "skinny-rows", {}),

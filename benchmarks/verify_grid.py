@@ -5,7 +5,7 @@
 Problems are ragged in each dimension and in none, in all layouts, with padded rows, every alignment
 of the operands, alpha and beta, and batches. For each, variants are drawn from the whole valid set
 so that every path (method, ways to copy, layout of A, schedule, mode of splitting, slices,
-producers, epilogue) comes up alike; what differs from run to run by design, atomics, is drawn too.
+producers, epilogue, rest of C) comes up alike; what differs from run to run by design, atomics, is drawn too.
 A pair counts as verified when the exact check, the check of normal data against FP64 and the exact
 checks after timing have passed.
 """
@@ -73,6 +73,7 @@ def path(config: Config) -> str:
         words += ["producers"] if config["threads_producer"] else []
         words += [str(config["schedule"])] if config["schedule"] != "grid" else []
         words += ["shared epilogue"] if config["epilogue"] == "shared" else []
+        words += [f"rest of {config['rest']}"] if config["rest"] != "tiles" else []
     if config["split_k"] > 1:
         many = config["split_k_mode"] == "cluster" and config["split_k"] > 8
         words.append(f"{'several ' if many else ''}split by {config['split_k_mode']}")
