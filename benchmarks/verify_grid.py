@@ -5,7 +5,8 @@
 Problems are ragged in each dimension and in none, in all layouts, with padded rows, every alignment
 of the operands, alpha and beta, and batches. For each, variants are drawn from the whole valid set
 so that every path (method, ways to copy, layout of A, schedule, mode of splitting, slices,
-producers, epilogue, rest of C) comes up alike; what differs from run to run by design, atomics, is drawn too.
+producers, epilogue, rest of C) comes up alike; what differs from run to run by design, atomics, is
+drawn too.
 A pair counts as verified when the exact check, the check of normal data against FP64 and the exact
 checks after timing have passed.
 """
