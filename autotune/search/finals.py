@@ -115,7 +115,8 @@ def entrants(builder: Builder) -> dict[Config, str]:
     roles: dict[Config, str] = {}
     incumbent = setting.store.best(problem, setting.device)
     if incumbent is not None and incumbent["template_sha256"] == builder.template_sha256:
-        roles[Config.from_json(str(incumbent["config_json"]))] = "incumbent"
+        # A row may be older than a parameter.
+        roles[setting.space.config(Config.from_json(str(incumbent["config_json"])))] = "incumbent"
     roles.setdefault(defaults.default(problem, setting.device, setting.space), "default")
     timed = [
         (trial.measurement.median_ns, trial.id, trial)
