@@ -65,6 +65,7 @@ def test_beside_every_schedule(rest: str, preset: str, changes: dict[str, object
     m, n = (m + 4, n) if rest == "rows" else (m, n + 4)
     problem = Sgemm(m=m, n=n, k=k, beta_zero=False)
     kernel = variant(problem, preset, **changes, min_blocks=1, rest=rest)
+    assert kernel.plan.launches[-1].entry == "sgemm_rest"
     report = emulate(kernel)
     assert report.verdict == "ok", said(report)
 
