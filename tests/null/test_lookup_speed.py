@@ -158,7 +158,7 @@ def cpu_seconds(code: str, *arguments: object) -> float:
     times = []
     # Modules are compiled by the first, as by the first of any user.
     cached = {key: os.environ[key] for key in os.environ if key != "PYTHONDONTWRITEBYTECODE"}
-    for _ in range(5):
+    for _ in range(12):
         slower = min(max(1.0, loop_s() / LOOP_S), ALLOWED)
         begun = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, "-c", code, *map(str, arguments)]
