@@ -61,18 +61,35 @@ def test_a_campaign_confirms_every_problem_in_its_time(live: Device, tmp_path: P
     assert re.search(r"\bbatch [1-9]", later["starts"]), later
 
 
-def test_a_search_waits_for_compilers_alone(
-    live: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At 4096 cubed, with a compiler on each core but one; see benchmarks/throughput.py. How many
-    variants a second that makes is the compilers' matter: about 7 on an H200's 16 cores."""
+@pytest.fixture(scope="module")
+def large(live: Device, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, list[float]]:
+    """A search of 300 trials at 4096 cubed with an empty cache, and the seconds of each compile."""
     if settings.cpus() < 16 or live.fp32_tflops < 60:
         pytest.skip("asked of an H200 with 16 cores")
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
-    (report,) = search([LARGE], arch=live.arch, budget=Budget(trials=300), store=tmp_path / "r.db")
+    place = tmp_path_factory.mktemp("large")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOTUNE_CACHE_DIR", str(place))
+        (report,) = search([LARGE], arch=live.arch, budget=Budget(trials=300), store=place / "r.db")
+    documents = (json.loads(path.read_text()) for path in place.rglob("kernels/*/*.json"))
+    return report, [each["result"].get("compile_seconds", 0.0) for each in documents]
+
+
+def test_ten_verified_variants_a_second(large: tuple[Report, list[float]]) -> None:
+    """What a GPU machine with 16 cores must reach; see benchmarks/throughput.py.
+
+    It reaches 7: the compilers are what is full, as the next test says.
+    """
+    report, _ = large
     assert report.trials_per_s is not None and report.busy_share is not None
-    documents = (json.loads(path.read_text()) for path in tmp_path.rglob("kernels/*/*.json"))
-    seconds = [each["result"].get("compile_seconds", 0.0) for each in documents]
+    verified = report.counts[Outcome.ok] / sum(report.counts.values())
+    assert report.trials_per_s * verified >= 10
+    assert report.busy_share >= 0.7
+
+
+def test_a_search_waits_for_compilers_alone(large: tuple[Report, list[float]]) -> None:
+    """With a compiler on each core but one."""
+    report, seconds = large
+    assert report.trials_per_s is not None and report.busy_share is not None
     assert len(seconds) >= 290
     compiling = report.trials_per_s * fmean(seconds)
     assert compiling >= 0.85 * (settings.cpus() - 1) or report.busy_share >= 0.7

@@ -428,6 +428,9 @@ def test_shared_memory_that_one_plan_was_allowed_stays_allowed(
 def test_a_plan_by_sizes(three: Any, fake: FakeDriver) -> None:
     planned = autotune.Gemm(64, 64, 512)
     assert planned.problem.key == "sgemm/64x64x512/nn" and planned.device == 0
+    # Of the shipped seed, the config that the model likes best among the near ones.
+    assert planned.answer.match is Match.near_shape
+    assert planned.answer.problem == "sgemm/128x128x2048/nn"
     assert planned.config == planned.answer.config
     assert [name for name, _ in fake.calls].count("cuModuleLoadData") == 1
     out = Shown(three[2])

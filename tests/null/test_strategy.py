@@ -68,11 +68,11 @@ def test_only_valid_points_and_none_twice(sampler: str) -> None:
 
 @pytest.mark.parametrize("sampler", ["auto", "gp", "tpe"])
 def test_samplers_that_learn_beat_chance(sampler: str) -> None:
-    # The best of a hundred is a matter of luck over few seeds; what is proposed on average once
-    # there is something to learn from is less so.
-    ours = [np.mean(play(sampler, seed, 80, SPOKEN)[40:]) for seed in range(2)]
-    chance = [np.mean(play("random", seed, 80, SPOKEN)[40:]) for seed in range(2)]
-    assert np.mean(ours) < 0.75 * np.mean(chance), (ours, chance)
+    # The best of a hundred is a matter of luck over few seeds; what is proposed once there is
+    # something to learn from is not.
+    ours = [np.mean(play(sampler, seed, 120, SPOKEN)[60:]) for seed in range(2)]
+    chance = [np.mean(play("random", seed, 120, SPOKEN)[60:]) for seed in range(2)]
+    assert max(ours) < 0.8 * min(chance), (ours, chance)
 
 
 def test_a_space_is_tried_to_its_end() -> None:
