@@ -134,9 +134,13 @@ def _load_library(major: str) -> None:
 
     The binding takes what is loaded, then the newest of all that is installed. But the extra `cu12`
     adds its library to the newer one, and another package may have loaded one of its own.
+    The compiler's built-in functions come first: it asks for them by name alone, and that of 13.0
+    does not look beside itself.
     """
     package = "nvidia-cuda-nvrtc" + ("-cu12" if major == "12" else "")
     with suppress(metadata.PackageNotFoundError):
-        for file in metadata.files(package) or ():
-            if file.name == f"libnvrtc.so.{major}":
-                ctypes.CDLL(str(file.locate()))
+        files = metadata.files(package) or ()
+        for name in (f"libnvrtc-builtins.so.{major}.*", f"libnvrtc.so.{major}"):
+            for file in files:
+                if file.match(name):
+                    ctypes.CDLL(str(file.locate()))

@@ -196,7 +196,16 @@ def _tile(values: Mapping[str, Any]) -> Tile | None:
         depth=values["block_k"],
         threads=values["threads"],
         lanes=_lanes(values["lane_map"], values["lanes_m"]),
+        rest=_rest(values),
     )
+
+
+def _rest(values: Mapping[str, Any]) -> str:
+    lines = values.get("rest_lines", 0)
+    if not lines:
+        return ""
+    kind = str(values["rest"])
+    return f"{lines} {kind if lines > 1 else kind.removesuffix('s')}"
 
 
 def _axis(values: Mapping[str, Any], axis: str) -> Axis:

@@ -85,6 +85,8 @@ class Tile:
     Attributes:
         depth: Steps of k of a tile of the operands.
         lanes: Lane numbers as they lie over the warp's tile, row by row.
+        rest: What of C lies beyond whole tiles and is left to a launch of its own: `3 columns`;
+            empty where tiles compute all.
     """
 
     m: Axis
@@ -92,6 +94,7 @@ class Tile:
     depth: int
     threads: int
     lanes: tuple[tuple[int, ...], ...]
+    rest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,13 +166,23 @@ def device_of(address: int) -> int:
     return int(ordinal)
 
 
-def is_of_current_context(address: int) -> bool:
-    """Whether memory is of the context that is current, and lives as long as that at most."""
+def locate(address: int) -> tuple[int, bool]:
+    """CUDA's number for the device on which an address lies, and whether its memory is of the
+    context that is current, so that it lives as long as that at most.
+
+    One question of the driver where it is, which is what calls of a warm plan ask.
+
+    Raises:
+        DriverError: no live context has memory there.
+    """
     status, owner = driver.cuPointerGetAttribute(_CONTEXT, address)
-    if status or not int(owner):
-        return False
-    status, current = driver.cuCtxGetCurrent()
-    return not status and int(current) == int(owner)
+    if not status and int(owner):
+        status, current = driver.cuCtxGetCurrent()
+        if not status and int(current) == int(owner):
+            index = current_device()
+            if index is not None:
+                return index, True
+    return device_of(address), False
 
 
 def allocate(size_bytes: int) -> int:

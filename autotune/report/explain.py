@@ -176,6 +176,7 @@ def _words(tile: Tile) -> str:
         f"{tile.threads} threads as {m.warps} x {n.warps} warps of {m.lanes} x {n.lanes} lanes; "
         f"a thread {m.thread} x {n.thread}, loaded as {m.fragments} + {n.fragments} fragments of "
         f"{m.fragment} and {n.fragment}"
+        + (f"; the last {tile.rest} by another launch" if tile.rest else "")
     )
 
 

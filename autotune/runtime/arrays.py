@@ -248,18 +248,19 @@ class Interface:
         address, is_read_only = fields["data"]
         address = address or 0
         shape = fields["shape"]
+        device, is_of_context = _located(address, shape, name)
         key = (
             fields["typestr"],
             shape,
             get("strides"),
             is_read_only,
             is_plain,
-            _device(address, shape, name),
+            device,
             address % WIDEST_BYTES,
         )
         pending = get("stream")
         seen = address, key, None if pending is None else streams.handle(pending)
-        if is_plain and caller.is_of_current_context(address):
+        if is_plain and is_of_context:
             # A copy: its owner may write into what it showed.
             self._last[name] = dict(fields), context, seen
         return seen
@@ -280,7 +281,7 @@ class Interface:
             type=type_,
             shape=shape,
             strides=tuple(strides),
-            device=_device(address or 0, shape, name),
+            device=_located(address or 0, shape, name)[0],
             is_read_only=bool(is_read_only),
         )
 
@@ -387,12 +388,13 @@ def _made(kind: type[Library]) -> Library:
     return kind()
 
 
-def _device(address: int, shape: tuple[int, ...], name: str) -> int:
-    """The device that the driver names; -1 where nothing is stored."""
+def _located(address: int, shape: tuple[int, ...], name: str) -> tuple[int, bool]:
+    """The device that the driver names, -1 where nothing is stored; and whether memory is of the
+    current context."""
     if 0 in shape:
-        return -1
+        return -1, False
     try:
-        return caller.device_of(address)
+        return caller.locate(address)
     except DriverError as error:
         if error.name != "CUDA_ERROR_INVALID_VALUE":
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 
 import cuda
@@ -99,6 +100,35 @@ def test_no_nvrtc_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "bindings", binding, raising=False)
     with pytest.raises(CompilerError, match=r"libnvrtc.*pip install nvidia-cuda-nvrtc.*nvcc"):
         nvrtc.load()
+
+
+@pytest.mark.parametrize(("major", "package"), [("13", "nvidia-cuda-nvrtc"), ("12", "-cu12")])
+def test_built_in_functions_are_loaded_before_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, major: str, package: str
+) -> None:
+    """The library of 13.0 finds them only where the system looks, or when they are loaded."""
+    asked: list[str] = []
+    loaded: list[str] = []
+    names = [
+        f"nvidia/lib/libnvrtc-builtins.alt.so.{major}.0",
+        f"nvidia/lib/libnvrtc.alt.so.{major}",
+        f"nvidia/lib/libnvrtc.so.{major}",
+        f"nvidia/lib/libnvrtc-builtins.so.{major}.0",
+    ]
+
+    class File(PurePosixPath):
+        def locate(self) -> Path:
+            return Path("/site") / self
+
+    def files(package: str) -> list[File]:
+        asked.append(package)
+        return [File(name) for name in names]
+
+    monkeypatch.setattr(nvrtc.metadata, "files", files)
+    monkeypatch.setattr(nvrtc.ctypes, "CDLL", loaded.append)
+    nvrtc._load_library.__wrapped__(major)
+    assert asked[0].endswith(package)
+    assert loaded == [f"/site/{names[3]}", f"/site/{names[2]}"]
 
 
 def test_a_worker_loads_only_what_it_needs() -> None:

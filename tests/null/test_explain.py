@@ -332,6 +332,17 @@ def test_one_screen() -> None:
         assert label in labels
 
 
+def test_a_launch_for_the_rest_is_named() -> None:
+    changes = {"rest": "rows", "group_m": 2, "pad_b": 0, "vector_b": 2, "vector_c": 2}
+    options = ["130x130x300", "--arch", "90", "--preset", "async-64x64x32", "--config"]
+    found = run(*options, json.dumps(changes), "--json")
+    assert json.loads(found.stdout)["tile"]["rest"] == "2 rows"
+    words = " ".join(run(*options, json.dumps(changes)).stdout.split())
+    assert "the last 2 rows by another launch" in words
+    words = " ".join(run(*options, json.dumps({**changes, "rest": "tiles"})).stdout.split())
+    assert "in words" in words and "another launch" not in words
+
+
 def test_the_next_thing_is_named() -> None:
     found = explained("seed-v3", H200)
     step = report.next_step(found)
