@@ -67,6 +67,8 @@ def record(
     rows, failures = [], []
     started = time.monotonic()
     for variant, compiled in running:
+        if time.monotonic() - started > options.seconds:
+            break
         binary = compiled.result()
         if isinstance(binary, Failure):
             failures.append([variant.config.json, binary.outcome, binary.message])
@@ -88,6 +90,7 @@ def record(
             ]
         )
     return {
+        "points": len(configs),
         "columns": [*names, "registers", "spill_bytes", "predicted_ns", "median_ns"],
         "rows": rows,
         "failures": failures,
@@ -100,6 +103,7 @@ def main() -> None:
     parser.add_argument("--shape", action="append", required=True)
     parser.add_argument("--count", type=int, default=320)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9, help="a shape's measuring ends then")
     parser.add_argument("--around", default="", help="a preset")
     parser.add_argument("--vary", default="", help="parameters that differ from it, a,b,c")
     options = parser.parse_args()
