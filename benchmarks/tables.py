@@ -123,6 +123,27 @@ def paths() -> str:
     return _grid(headings, rows, _origin("paths.py", [results["provenance"]]))
 
 
+def counters() -> str:
+    """What limits the best kernels, as counted by Nsight Compute."""
+    results = _load("counters_h200.json")
+    rows = []
+    for each in results["rows"]:
+        losses = sorted(each["losses_percent"].items(), key=lambda loss: -loss[1])
+        rows.append(
+            [
+                _problem(each),
+                each["config"].split(",")[0],
+                f"{each['ffma_share']:.1%}",
+                f"{each['issue_share']:.1%}",
+                f"{each['bandwidth_share']:.0%}",
+                f"{each['reached_percent']:.1f}",
+                ", ".join(f"{cause} {percent:.1f}" for cause, percent in losses[:3]),
+            ]
+        )
+    headings = ["problem", "preset", "FFMA share", "issued", "memory", "% of FMA rate", "lost to"]
+    return _grid(headings, rows, _origin("counters.py", [results["provenance"]]))
+
+
 def occupancy() -> str:
     """Blocks per SM of random variants, calculated and as the driver counts them."""
     results = _load("occupancy_h200.json")
@@ -382,6 +403,7 @@ TABLES = {
     "occupancy": occupancy,
     "verified": verified,
     "paths": paths,
+    "counters": counters,
     "suite": suite,
     "suite_classes": suite_classes,
     "ladder": ladder,
