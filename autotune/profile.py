@@ -46,11 +46,22 @@ CYCLES_ACTIVE = "smsp__cycles_active.sum"
 CYCLES_ELAPSED = "smsp__cycles_elapsed.sum"
 SM_CYCLES = "sm__cycles_elapsed.max"
 WARPS_ACTIVE = "sm__warps_active.avg.pct_of_peak_sustained_active"
-SHARED_LOADS = "smsp__inst_executed_op_shared_ld.sum"
-SHARED_STORES = "smsp__inst_executed_op_shared_st.sum"
+# First without instructions in which no lane takes part, where the device counts them apart: beside
+# cp.async ptxas puts loads that are switched off (`@!PT LDS RZ, [RZ]`) and access nothing.
+SHARED_LOADS = (
+    "smsp__inst_executed_op_shared_ld_pred_on_any.sum", "smsp__inst_executed_op_shared_ld.sum",
+)  # fmt: skip
+SHARED_STORES = (
+    "smsp__inst_executed_op_shared_st_pred_on_any.sum", "smsp__inst_executed_op_shared_st.sum",
+)  # fmt: skip
+SHARED_COPIES = (
+    "smsp__inst_executed_op_ldgsts_pred_on_any.sum", "smsp__inst_executed_op_ldgsts.sum",
+)  # fmt: skip
 # Attributed to instructions, and so exactly what their addresses cost.
 LOAD_WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 STORE_WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
+COPY_WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum"
+COPY_CONFLICTS = "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum"
 # Counted by the data stage, where accesses that waited for other traffic count as conflicts too:
 # 1 % more for seed-v3.2 on an H200, and not the same number twice. See `conflicts`.
 STAGE_LOAD_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
@@ -74,7 +85,8 @@ STALLS = (
 
 METRICS = (
     TIME_NS, INSTRUCTIONS, FFMA_THREADS, FMA_PIPE, ISSUE_ACTIVE, CYCLES_ACTIVE, CYCLES_ELAPSED,
-    SM_CYCLES, WARPS_ACTIVE, SHARED_LOADS, SHARED_STORES, LOAD_WAVEFRONTS, STORE_WAVEFRONTS,
+    SM_CYCLES, WARPS_ACTIVE, *SHARED_LOADS, *SHARED_STORES, *SHARED_COPIES,
+    LOAD_WAVEFRONTS, STORE_WAVEFRONTS, COPY_WAVEFRONTS, COPY_CONFLICTS,
     STAGE_LOAD_WAVEFRONTS, STAGE_STORE_WAVEFRONTS, STAGE_LOAD_CONFLICTS, STAGE_STORE_CONFLICTS,
     GLOBAL_LOADS, GLOBAL_STORES, LOAD_SECTORS, STORE_SECTORS,
     DRAM_BYTES, L2_BYTES,

@@ -10,9 +10,10 @@ from autotune.analysis.global_memory import sectors
 from autotune.analysis.shared_memory import WORD_BYTES, wavefronts
 
 Kind = Literal[
-    "shared load", "shared store", "global load", "global store", "global add", "cluster load",
-    "bulk load",
+    "shared load", "shared store", "shared copy", "global load", "global store", "global add",
+    "cluster load", "bulk load",
 ]  # fmt: skip
+"""`shared copy` is what cp.async writes; the hardware counts it apart from stores."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Words = Sequence[int | None]

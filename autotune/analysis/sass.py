@@ -32,7 +32,8 @@ class Mix:
 
     Attributes:
         opcodes: Instructions by name without modifiers, most frequent first: `FFMA`, `LDS`.
-        widths: For `LDS STS LDG STG LDGSTS`: instructions by bytes per thread.
+        widths: For `LDS STS LDG STG LDGSTS`: instructions by bytes per thread, without those that
+            are never executed.
         reuse_flags: Operands of FFMA that are kept in the reuse cache for the next instruction.
     """
 
@@ -191,7 +192,8 @@ def _mix(instructions: Sequence[Mapping[str, Any]]) -> Mix:
     for instruction in instructions:
         name, *modifiers = instruction["opcode"].split(".")
         opcodes[name] += 1
-        if name in widths:
+        # One that is switched off takes its slot and accesses nothing: `@!PT LDS RZ, [RZ]`.
+        if name in widths and instruction.get("predicate") != "@!PT":
             wide = [_WIDTH_BYTES[part] for part in modifiers if part in _WIDTH_BYTES]
             widths[name][wide[-1] if wide else 4] += 1
         if name in _FUSED_MULTIPLY_ADDS:

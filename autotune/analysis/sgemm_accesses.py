@@ -2,7 +2,7 @@
 
 Counted from the layout that search_spaces/sgemm.toml describes. Guards are left out: every tile
 counts as a whole one, and rows of global memory as starting where the first does. What cp.async
-brings counts as the load and the store that it is; bulk copies are no accesses of warps. The
+brings counts as a load and as a copy; bulk copies are no accesses of warps. The
 emulator counts the accesses of the rendered source instead, where it can run.
 """
 
@@ -114,7 +114,9 @@ class _Layout:
                     else:
                         words.append(line * row + piece * vector)
                 made.append((words, self.turns))
-        return counted(operand, "shared store", 1 if is_transposing else vector, made)
+        is_copy = self.config[f"copy_{operand}"] == "async"
+        kind: Kind = "shared copy" if is_copy else "shared store"
+        return counted(operand, kind, 1 if is_transposing else vector, made)
 
     def fetch(self, operand: str) -> Access:
         """The same pieces as they come from global memory."""

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 AccessKind = Literal[
     "shared load",
     "shared store",
+    "shared copy",
     "global load",
     "global store",
     "global add",
@@ -109,7 +110,7 @@ class AccessCount:
     Attributes:
         line: Of `Variant.source`, from 1.
         text: That line.
-        kind: A copy by cp.async counts as a global load and as a shared store. A cluster load goes
+        kind: A copy by cp.async counts as a global load and as a shared copy. A cluster load goes
             to another SM: it is no traffic of this one's banks.
         width_bytes: Bytes per lane: 4, 8 or 16; of a bulk load those of its box.
         requests: Accesses of warps in which a lane took part; of a bulk load the copies.

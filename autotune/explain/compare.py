@@ -31,16 +31,24 @@ def comparisons(
             measured=metrics.get(profiler.TIME_NS),
         )
     ]
-    conflicts = {"shared load": counted.load_conflicts, "shared store": counted.store_conflicts}
+    conflicts = {
+        "shared load": counted.load_conflicts,
+        "shared store": counted.store_conflicts,
+        "shared copy": metrics.get(profiler.COPY_CONFLICTS),
+    }
     for kind, names in _COUNTERS.items():
         total = traffic.total(kind) if traffic else None
-        for field, metric in names.items():
+        # Not before sm_80, and of no interest where nothing is copied so.
+        if kind == "shared copy" and not (total and total.requests):
+            continue
+        for field, alike in names.items():
+            values = (metrics.get(name) for name in alike)
             rows.append(
                 Comparison(
                     name=f"{kind} {field}",
                     unit="",
                     predicted=getattr(total, field) if total else None,
-                    measured=metrics.get(metric),
+                    measured=next((value for value in values if value is not None), None),
                 )
             )
         if kind in conflicts:
@@ -90,16 +98,20 @@ def comparisons(
     return tuple(rows)
 
 
-_COUNTERS: Mapping[Kind, Mapping[str, str]] = {
+_COUNTERS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     "shared load": {
         "requests": profiler.SHARED_LOADS,
-        "wavefronts": profiler.LOAD_WAVEFRONTS,
+        "wavefronts": (profiler.LOAD_WAVEFRONTS,),
     },
     "shared store": {
         "requests": profiler.SHARED_STORES,
-        "wavefronts": profiler.STORE_WAVEFRONTS,
+        "wavefronts": (profiler.STORE_WAVEFRONTS,),
     },
-    "global load": {"requests": profiler.GLOBAL_LOADS, "sectors": profiler.LOAD_SECTORS},
-    "global store": {"requests": profiler.GLOBAL_STORES, "sectors": profiler.STORE_SECTORS},
+    "shared copy": {
+        "requests": profiler.SHARED_COPIES,
+        "wavefronts": (profiler.COPY_WAVEFRONTS,),
+    },
+    "global load": {"requests": (profiler.GLOBAL_LOADS,), "sectors": (profiler.LOAD_SECTORS,)},
+    "global store": {"requests": (profiler.GLOBAL_STORES,), "sectors": (profiler.STORE_SECTORS,)},
 }
-"""Kind of access, its figures, and the counters that they are."""
+"""Kind of access, its figures, and the counters that they are: the first that was counted."""

@@ -10,9 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.emulate import AccessCount, Report
-from autotune.emulate.report import ACCESS_KINDS
+from autotune.emulate.report import ACCESS_KINDS, AccessKind
+from autotune.report import text
 from autotune.report.tables import table
 from autotune.types import Variant
+
+_SHARED: tuple[AccessKind, ...] = ("shared load", "shared store", "shared copy")
 
 
 def as_object(variant: Variant, found: Report) -> dict[str, Any]:
@@ -57,11 +60,12 @@ def as_text(variant: Variant, found: Report) -> Group:
 
 def _shared(found: Report) -> Table:
     rows = []
-    for kind in ("shared load", "shared store"):
+    for kind in _SHARED:
         accesses = [access for access in found.accesses if access.kind == kind]
         rows += [_shared_row(access) for access in accesses]
         total = found.total(kind)
-        rows.append(_shared_row(dataclasses.replace(total, text=f"all {kind}s")))
+        if total.requests:
+            rows.append(_shared_row(dataclasses.replace(total, text=f"all {text.plural(kind)}")))
     return table(
         ["shared memory", "line", "bits", "requests", "wavefronts", "conflicts", "%"],
         rows,

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from autotune.analysis.access import Access
+from autotune.analysis.access import Access, Kind
 from autotune.analysis.sass import Mix
 from autotune.explain import Explanation
 from autotune.explain.parts import LEAST_GAIN, Comparison, Tile, Traffic
@@ -20,6 +20,7 @@ from autotune.report.pictures import picture
 from autotune.report.tables import table
 
 _OPCODES = 6
+_SHARED: tuple[Kind, ...] = ("shared load", "shared store", "shared copy")
 _MANY_CONFLICTS = 0.05
 
 
@@ -278,10 +279,11 @@ def next_step(found: Explanation) -> str:
         return f"{spilled}min_blocks or register_buffers"
     limit = f"{found.limiter} is the largest term" if found.limiter else "no model knows the kernel"
     if found.traffic:
-        for kind in ("shared load", "shared store"):
+        for kind in _SHARED:
             share = found.traffic.total(kind).conflict_share
             if share >= _MANY_CONFLICTS:
-                limit += f"; {share:.0%} of the wavefronts of {kind}s are bank conflicts"
+                accesses = text.plural(kind)
+                limit += f"; {share:.0%} of the wavefronts of {accesses} are bank conflicts"
     if not found.moves:
         return f"{limit}; no single change gains {LEAST_GAIN:.1%} by the model: measure, or search"
     moves = ", or ".join(
@@ -295,7 +297,7 @@ def _shared(traffic: Traffic) -> Table:
     headings = ["access", "bits", "requests", "wavefronts", "each", "conflicts", "%"]
     source = "the source" if traffic.source == "emulator" else "the layout"
     rows = [access for access in traffic.accesses if access.kind.startswith("shared")]
-    totals = [traffic.total("shared load"), traffic.total("shared store")]
+    totals = [each for kind in _SHARED if (each := traffic.total(kind)).requests]
     cells = [
         [
             _name(access),
@@ -330,7 +332,7 @@ def _global(traffic: Traffic) -> Table:
 
 def _name(access: Access) -> str:
     kind = access.kind.split()[1]
-    return f"{access.operand.upper()} {kind}" if access.operand else f"all {kind}s"
+    return f"{access.operand.upper()} {kind}" if access.operand else f"all {text.plural(kind)}"
 
 
 def _each(count: int, access: Access) -> str:

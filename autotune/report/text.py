@@ -61,6 +61,11 @@ def number(value: float | None, digits: int = 1) -> str:
     return DASH if value is None else f"{value:.{digits}f}"
 
 
+def plural(noun: str) -> str:
+    """Several of them: `shared loads`, `shared copies`."""
+    return f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
+
+
 def first_line(message: str) -> str:
     """The first line that says something."""
     return next((line.strip() for line in message.splitlines() if line.strip()), "")

@@ -3,9 +3,12 @@ import stat
 
 import pytest
 
+from autotune import space
 from autotune.analysis import sass
 from autotune.compile import Cache, compile_one
 from autotune.errors import CubinError, MissingExtraError
+from autotune.problems.sgemm import Sgemm
+from autotune.render import render
 
 # One tile of C per block, 8 x 8 per thread, A transposed on its way to shared memory.
 SGEMM = r"""
@@ -114,6 +117,18 @@ def test_the_main_loop_of_a_matrix_product(compiled, arch):
     assert found.kernel.ffma_share < loop.ffma_share
     assert "NOP" not in list(found.kernel.opcodes)[:3]
     assert (found.spill_loads, found.spill_stores) == (0, 0)
+
+
+def test_loads_that_are_switched_off_are_no_accesses(compiled):
+    """Beside cp.async ptxas puts `@!PT LDS RZ, [RZ]`, which takes its slot only."""
+    problem = Sgemm(m=2048, n=2048, k=2048)
+    kernels = space.load()
+    config = kernels.fitted(kernels.preset("async-128x256x8"), problem, 90)
+    variant = render(problem, config, 90)
+    loop = sass.analyse(compiled(variant.body, 90), "sgemm").loop
+    # 8 k-steps of 8 + 16 floats, by 16 bytes.
+    assert loop.widths["LDS"] == {16: 8 * (8 + 16) // 4}
+    assert loop.opcodes["LDS"] > sum(loop.widths["LDS"].values())
 
 
 def test_the_inner_of_two_loops_counts(others):

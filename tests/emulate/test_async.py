@@ -145,9 +145,9 @@ def test_a_slip_is_named(slip: Slip) -> None:
     slip.check(TOY)
 
 
-def test_a_copy_counts_as_a_load_and_a_store() -> None:
+def test_a_copy_counts_as_a_load_and_a_shared_copy() -> None:
     accesses = {(a.text, a.kind): a for a in emulate(TOY).accesses}
-    loads, stores = accesses[FIRST, "global load"], accesses[FIRST, "shared store"]
+    loads, stores = accesses[FIRST, "global load"], accesses[FIRST, "shared copy"]
     # Four warps, two stages; the last warp has 4 lanes inside, the others of it write zeros.
     assert (loads.requests, loads.sectors) == (8, 2 * (3 * 4 + 1))
     assert (stores.requests, stores.wavefronts, stores.conflicts) == (8, 8, 0)

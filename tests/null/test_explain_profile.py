@@ -242,6 +242,41 @@ def test_predicted_beside_measured() -> None:
     assert rows["L2 traffic"].predicted == 32 * (2 * 8_388_608 + 1_048_576)
 
 
+def test_copies_are_counted_apart_from_stores() -> None:
+    """Figures of one kernel at 2048 on an H200; the device counts what cp.async writes apart."""
+    from autotune import space
+    from autotune.analysis.occupancy import occupancy
+    from autotune.analysis.sgemm_accesses import accesses
+
+    kernels = space.load()
+    traffic = Traffic(
+        source="layout", accesses=accesses(CUBE, kernels.preset("async-128x128x8"))
+    )  # fmt: skip
+    executed, switched_on = profile.SHARED_LOADS[1], profile.SHARED_LOADS[0]
+    values = {executed: 13_357_056.0, profile.SHARED_COPIES[0]: 7.0, profile.COPY_WAVEFRONTS: 8.0,
+              profile.COPY_CONFLICTS: 1.0, profile.SHARED_STORES[0]: 0.0}  # fmt: skip
+
+    def rows(**more: float) -> dict[str, tuple[float | None, float | None]]:
+        counted = Profile(tool="ncu", kernel="sgemm", metrics={**values, **more}, gap=None)
+        resident = occupancy(128, 168, 16384, H200)
+        found = comparisons(counted, CUBE, resident, traffic, None, None)
+        return {row.name: (row.predicted, row.measured) for row in found}
+
+    found = rows()
+    pieces = 2 * 2048 * 2048 * 16 // 32
+    assert found["shared copy requests"] == (pieces // 2 + pieces // 8, 7.0)
+    assert found["shared copy wavefronts"][1] == 8.0 and found["shared copy conflicts"][1] == 1.0
+    assert found["shared store requests"] == (0, 0.0)
+    # Loads that are switched off are none, where the device can tell.
+    assert found["shared load requests"][1] == 13_357_056.0
+    assert rows(**{switched_on: 12_582_912.0})["shared load requests"][1] == 12_582_912.0
+    registers = Traffic(source="layout", accesses=accesses(CUBE, kernels.preset("seed-v3")))
+    counted = Profile(tool="ncu", kernel="sgemm", metrics={}, gap=None)
+    resident = occupancy(256, 124, 16384, H200)
+    names = [row.name for row in comparisons(counted, CUBE, resident, registers, None, None)]
+    assert not any(name.startswith("shared copy") for name in names)
+
+
 # *** the tool ***
 
 VARIANT = Variant(

@@ -184,7 +184,7 @@ void wait_for(Wait what, int line, Phase phase = {});
 // order is that of `ACCESS_KINDS` in report.py.
 
 enum class Access {
-    load_shared, store_shared, load_global, store_global, add_global, load_cluster, load_bulk,
+    load_shared, store_shared, copy_shared, load_global, store_global, add_global, load_cluster, load_bulk,
 };
 void begin_requests(int ranks, int warps);
 void record(Access access, int words, int line, int64_t offset_bytes);

@@ -306,7 +306,7 @@ void copy_async(float* shared, const float* global, int words, bool inside, int 
         read_source(copy.source, words, values, line);
         begin_source(copy.source, words, line);
     }
-    record(Access::store_shared, words, line, 4 * (word - memory[machine.rank].data()));
+    record(Access::copy_shared, words, line, 4 * (word - memory[machine.rank].data()));
     copy.start = stamp(line);
     for (int i = 0; i < words; ++i, ++word) {
         check_write(copy.start, word);
