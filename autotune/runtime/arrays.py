@@ -193,12 +193,15 @@ class CuPy:
     def __init__(self) -> None:
         self._cupy = import_module("cupy")
         self._current = self._cupy.cuda.get_current_stream
+        self._float32 = import_module("numpy").dtype("float32")
 
     def see(self, array: Any, name: str, stream: int | None, context: int) -> Seen:
-        data = array.data
+        data, dtype = array.data, array.dtype
         address: int = data.ptr
-        where = data.device_id, address % WIDEST_BYTES
-        return address, (array.dtype.str, array.shape, array.strides, where), None
+        # There is one object for the usual type, and its name takes long to write.
+        type_ = FLOAT32 if dtype is self._float32 else dtype.str
+        key = type_, array.shape, array.strides, data.device_id, address % WIDEST_BYTES
+        return address, key, None
 
     def view(self, array: Any, name: str, stream: int) -> View:
         return View(
@@ -239,7 +242,10 @@ class Interface:
         self._last: dict[str, tuple[dict[str, Any], int, Seen]] = {}
 
     def see(self, array: Any, name: str, stream: int | None, context: int) -> Seen:
-        fields = _interface(array, name)
+        try:
+            fields: dict[str, Any] = array.__cuda_array_interface__
+        except Exception as error:  # whatever a library raises for what it does not export
+            raise _hidden(name, error) from error
         get = fields.get
         is_plain = get("mask") is None  # a mask may be an array, which has no truth
         last = self._last.get(name)
@@ -266,7 +272,7 @@ class Interface:
         return seen
 
     def view(self, array: Any, name: str, stream: int) -> View:
-        fields = _interface(array, name)
+        fields = array.__cuda_array_interface__
         if fields.get("mask") is not None:
             raise ArrayError(name, "has a mask, which sgemm does not apply")
         address, is_read_only = fields["data"]
@@ -403,14 +409,6 @@ def _located(address: int, shape: tuple[int, ...], name: str) -> tuple[int, bool
             f"lies at {address:#x}, where no live context has memory: it was freed, its "
             "context was destroyed, or it is memory of the host",
         ) from error
-
-
-def _interface(array: Any, name: str) -> dict[str, Any]:
-    try:
-        fields: dict[str, Any] = array.__cuda_array_interface__
-    except Exception as error:  # whatever a library raises for what it does not export
-        raise _hidden(name, error) from error
-    return fields
 
 
 def _hidden(name: str, error: Exception) -> ArrayError:

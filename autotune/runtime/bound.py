@@ -51,7 +51,7 @@ class Bound:
             self._refuse_nowhere(a, b, out)
         first, second = (b, a) if self._is_swapped else (a, b)
         if self._repeats == 1:
-            self.plan.run((first, second, out), (alpha, beta), stream, context)
+            self.plan.run(context, stream, first, second, out, alpha, beta)
             return
         step_first, step_second, step_out = self._steps_bytes
         for turn in range(self._repeats):
@@ -60,7 +60,7 @@ class Bound:
                 second + turn * step_second,
                 out + turn * step_out,
             )
-            self.plan.run(addresses, (alpha, beta), stream, context)
+            self.plan.run(context, stream, *addresses, alpha, beta)
 
     def _at(self, a: int, b: int, out: int) -> tuple[View, ...]:
         return tuple(

@@ -32,6 +32,7 @@ class Calls:
     def __init__(self, bind: Bind) -> None:
         self._bind = bind
         self._bounds: dict[Hashable, Bound] = {}
+        self._last: tuple[Hashable, Bound] | None = None
         self._shapes: dict[Hashable, Shape] = {}
 
     def run(
@@ -74,15 +75,22 @@ class Calls:
         library_out = libraries.get(type(out)) or library(out, "out")
         address_out, key_out, wait_out = library_out.see(out, "out", handle, context)
         key = key_a, key_b, key_out, trans_a, trans_b, not beta
-        bound = self._bounds.get(key)
-        if bound is None:
-            views = (
-                library_a.view(a, "a", handle),
-                library_b.view(b, "b", handle),
-                library_out.view(out, "out", handle),
-            )
-            bound = self._bind(views, trans_a, trans_b, not beta, handle)
-            _remember(self._bounds, key, bound)
+        # Most calls are like the one before, and to compare takes less than to hash.
+        last = self._last
+        if last is not None and last[0] == key:
+            bound = last[1]
+        else:
+            known = self._bounds.get(key)
+            if known is None:
+                views = (
+                    library_a.view(a, "a", handle),
+                    library_b.view(b, "b", handle),
+                    library_out.view(out, "out", handle),
+                )
+                known = self._bind(views, trans_a, trans_b, not beta, handle)
+                _remember(self._bounds, key, known)
+            bound = known
+            self._last = key, bound
         if not (wait_a is wait_b is wait_out is None):
             for wait in (wait_a, wait_b, wait_out):
                 if wait is not None and wait != handle:
@@ -93,6 +101,7 @@ class Calls:
     def forget(self) -> None:
         """The next call of every kind is bound anew."""
         self._bounds.clear()
+        self._last = None
 
 
 def checked_shape(a: Any, b: Any, trans_a: bool, trans_b: bool, stream: int) -> Shape:

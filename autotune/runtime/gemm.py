@@ -208,7 +208,8 @@ class Gemm:
             ArrayShapeError, StrideError, AlignmentError, ArrayDeviceError: the arrays lie otherwise
                 than planned.
         """
-        return self._calls.run(a, b, out, alpha, beta, *self._transposed, stream)
+        trans_a, trans_b = self._transposed
+        return self._calls.run(a, b, out, alpha, beta, trans_a, trans_b, stream)
 
     def _bind(
         self, views: Views, trans_a: bool, trans_b: bool, beta_zero: bool, stream: int

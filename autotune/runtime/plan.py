@@ -53,16 +53,14 @@ class Plan:
     binary: Binary
     _prepared: Once[int, Prepared] = field(default_factory=Once)
 
-    def run(
-        self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int, context: int
-    ) -> None:
+    def run(self, context: int, stream: int, *values: float) -> None:
         """Enqueues the launches; the first time in a context it loads the binary.
 
         Args:
-            addresses: Of the operands, in the problem's order, the output's last.
-            scalars: In the order of `SCALARS`.
-            stream: A handle of the context that is current, or of that in which the output lies.
             context: Number of the context that is current.
+            stream: A handle of the context that is current, or of that in which the output lies.
+            values: Addresses of the operands, in the problem's order, the output's last; then the
+                scalars, in the order of `SCALARS`.
 
         Raises:
             CaptureError: the stream is captured, and the binary not loaded yet.
@@ -71,15 +69,16 @@ class Plan:
         prepared = self._prepared.known(context)
         if prepared is not None:
             if self.launch_plan.workspaces:
-                self._enqueue(prepared, context, addresses, scalars, stream)
+                self._enqueue(prepared, context, stream, values)
             else:
-                prepared.enqueue(stream, *addresses, *scalars)
+                prepared.enqueue(stream, *values)
             return
         # The context of another device is current, or none, or one that is new.
-        with caller.on_device(self.device.index, addresses[-1]):
+        out = int(values[-1 - len(SCALARS)])
+        with caller.on_device(self.device.index, out):
             context = caller.context_id()
             prepared = self._prepared.known(context) or self._load(context, stream)
-            self._enqueue(prepared, context, addresses, scalars, stream)
+            self._enqueue(prepared, context, stream, values)
 
     def load(self, stream: int = caller.LEGACY_STREAM) -> None:
         """Loads the binary into the context that `run` would use.
@@ -104,14 +103,10 @@ class Plan:
         return self._prepared.get(context, make)
 
     def _enqueue(
-        self,
-        prepared: Prepared,
-        context: int,
-        addresses: tuple[int, ...],
-        scalars: tuple[float, ...],
-        stream: int,
+        self, prepared: Prepared, context: int, stream: int, values: tuple[float, ...]
     ) -> None:
         shared = _workspaces.get(context, Workspaces)
+        addresses, scalars = values[: -len(SCALARS)], values[-len(SCALARS) :]
         with shared.of(self.launch_plan.workspaces, stream) as workspaces:
             prepared.enqueue(stream, *addresses, *workspaces, *scalars)
 
