@@ -144,6 +144,26 @@ def counters() -> str:
     return _grid(headings, rows, _origin("counters.py", [results["provenance"]]))
 
 
+def reading() -> str:
+    """Problems that are bound by memory, beside a kernel that only reads as much."""
+    results = _load("reading_h200.json")
+    ours = {row["problem"]: row for row in _load(SUITE)["rows"]}
+    rows = [
+        [
+            _problem(ours[key]),
+            _number(each["bytes"], 1, 1e-6),
+            f"{_number(each['ns'], 1, 1e-3)} us, {each['percent_of_bandwidth']:.0f}%",
+            f"{_number(ours[key]['median_ns'], 1, 1e-3)} us, "
+            f"{ours[key]['percent_of_bandwidth']:.0f}%",
+            _share(each["ns"] / ours[key]["median_ns"]),
+        ]
+        for each in results["rows"]
+        for key in each["problems"]
+    ]
+    headings = ["problem", "MB", "reading alone, of bandwidth", "ours", "reading / ours"]
+    return _grid(headings, rows, _origin("reading.py", [results["provenance"]]))
+
+
 def occupancy() -> str:
     """Blocks per SM of random variants, calculated and as the driver counts them."""
     results = _load("occupancy_h200.json")
@@ -404,6 +424,7 @@ TABLES = {
     "verified": verified,
     "paths": paths,
     "counters": counters,
+    "reading": reading,
     "suite": suite,
     "suite_classes": suite_classes,
     "ladder": ladder,
