@@ -3,9 +3,9 @@
     python benchmarks/convergence.py [--results benchmarks/results/replay.json] \
         [--out docs/plots/convergence.svg]
 
-One panel for each space that has seeded runs, cold above and seeded below: the share of runs that
-have reached 95 % of the best, over the number of unique points tried. Needs the extra `plot`; the
-same rows and the same matplotlib give the same text.
+One panel for each space that was played by chance, too, in a hundred runs, cold and seeded apart:
+the share of runs that have reached 95 % of the best, over the number of unique points tried. Needs
+the extra `plot`; the same rows and the same matplotlib give the same text.
 """
 
 from __future__ import annotations
@@ -25,36 +25,40 @@ COLOURS = {
 }  # fmt: skip
 THEIRS = "#D55E00"
 LINES = ("--", ":", "-.")
+COLUMNS = 2
+MANY_RUNS = 100
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """A grid of panels: a column a space, a row for cold and one for seeded runs."""
+    """A panel for each space, cold and seeded apart, two in a line."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    spaces = sorted({row["space"] for row in rows})
     theirs = sorted({row["strategy"] for row in rows} - COLOURS.keys())
-    kinds = sorted({row["seeded"] for row in rows})
+    kinds = sorted({(row["space"], row["seeded"]) for row in rows})
+    lines = -(-len(kinds) // COLUMNS)
     settings: dict[Any, Any] = {"svg.hashsalt": "autotune", "svg.fonttype": "none", "font.size": 9}
     with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(5 * len(spaces) + 2, 3.2 * len(kinds)), layout="constrained")
-        panels = figure.subplots(len(kinds), len(spaces), squeeze=False, sharex=True, sharey=True)
-        for line, seeded in enumerate(kinds):
-            for column, space in enumerate(spaces):
-                panel = panels[line][column]
-                panel.set_title(f"{space}, {'seeded' if seeded else 'cold'}")
-                for row in rows:
-                    if (row["space"], row["seeded"]) != (space, seeded):
-                        continue
-                    curve, name = row["curve"], row["strategy"]
-                    tried = [curve["every"] * (i + 1) for i in range(len(curve["share_at_95"]))]
-                    style = {"color": COLOURS.get(name, THEIRS), "linestyle": "-"}
-                    if name not in COLOURS:
-                        style["linestyle"] = LINES[theirs.index(name) % len(LINES)]
-                    label = f"{name} ({row['runs']} runs)"
-                    panel.plot(tried, curve["share_at_95"], label=label, **style)
-                panel.set_ylim(-0.02, 1.02)
-                panel.grid(alpha=0.3)
+        figure = Figure(figsize=(5 * COLUMNS + 2, 3.2 * lines), layout="constrained")
+        panels = figure.subplots(lines, COLUMNS, squeeze=False, sharex=True, sharey=True)
+        for panel in panels.flat[len(kinds) :]:
+            panel.set_visible(False)
+        for panel, (space, seeded) in zip(panels.flat, kinds, strict=False):
+            panel.set_title(f"{space.partition(':')[0]}, {'seeded' if seeded else 'cold'}")
+            for row in rows:
+                if (row["space"], row["seeded"]) != (space, seeded):
+                    continue
+                curve, name = row["curve"], row["strategy"]
+                tried = [curve["every"] * (i + 1) for i in range(len(curve["share_at_95"]))]
+                style = {"color": COLOURS.get(name, THEIRS), "linestyle": "-"}
+                if name not in COLOURS:
+                    style["linestyle"] = LINES[theirs.index(name) % len(LINES)]
+                label = f"{name} ({row['runs']} runs)"
+                if row["predicted"]:
+                    style["linestyle"], label = LINES[0], f"{label}, model as prior"
+                panel.plot(tried, curve["share_at_95"], label=label, **style)
+            panel.set_ylim(-0.02, 1.02)
+            panel.grid(alpha=0.3)
         for panel in panels[-1]:
             panel.set_xlabel("unique points tried")
         for panel in panels[:, 0]:
@@ -78,9 +82,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PLOT, help="SVG or PNG")
     options = parser.parse_args()
     rows = json.loads(options.results.read_text())["rows"]
-    # The others are for comparing strategies on our own kernel, and have fewer runs.
-    spaces = {row["space"] for row in rows if row["seeded"]}
-    draw([row for row in rows if row["space"] in spaces], options.out)
+    # The others were played to compare a few strategies, with fewer runs.
+    whole = {
+        row["space"] for row in rows if row["strategy"] == "random" and row["runs"] >= MANY_RUNS
+    }
+    draw([row for row in rows if row["space"] in whole], options.out)
 
 
 if __name__ == "__main__":

@@ -95,10 +95,18 @@ def test_convergence_is_drawn_of_every_row(replay: ModuleType, tmp_path: Path) -
     convergence = importlib.import_module("convergence")
     curve = {"every": 5, "share_at_95": [0.0, 0.5, 1.0], "median": [0.8, 0.9, 1.0]}
     rows = [
-        {"space": space, "seeded": seeded, "strategy": strategy, "runs": 7, "curve": curve}
-        for space in ("one", "two")
+        {
+            "space": space,
+            "seeded": seeded,
+            "strategy": strategy,
+            "runs": 7,
+            "curve": curve,
+            "predicted": strategy == "gp",
+        }
+        for space in ("one:1x2x3", "two", "three")
         for seeded in (False, True)
-        for strategy in ("auto", "random", "kernel_tuner:some")
+        if (space, seeded) != ("three", True)
+        for strategy in ("auto", "gp", "random", "kernel_tuner:some")
     ]
     files = [tmp_path / "one.svg", tmp_path / "other.svg"]
     for file in files:
@@ -106,4 +114,5 @@ def test_convergence_is_drawn_of_every_row(replay: ModuleType, tmp_path: Path) -
     text = files[0].read_text()
     assert text == files[1].read_text() and "<dc:date>" not in text
     assert "auto (7 runs)" in text and "kernel_tuner:some (7 runs)" in text
-    assert "one, cold" in text and "two, seeded" in text
+    assert "gp (7 runs), model as prior" in text
+    assert "one, cold" in text and "two, seeded" in text and "three, seeded" not in text
