@@ -47,7 +47,8 @@ def points(options: argparse.Namespace, problem: Problem, arch: int) -> list[Con
         else replace(parameter, values=(base[parameter.name],), default=base[parameter.name])
         for parameter in kernels.without_opt_in().parameters
     )
-    region = replace(kernels, parameters=parameters).region(problem, arch)
+    methods = {base["method"]: kernels.methods[str(base["method"])]}
+    region = replace(kernels, parameters=parameters, methods=methods).region(problem, arch)
     print(f"{problem.key}: {region.size} valid points around {options.around}", flush=True)
     return region.sample(min(options.count, region.size), rng)
 
