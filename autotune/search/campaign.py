@@ -97,7 +97,7 @@ class Campaign:
         return self._ends_at - time.monotonic()
 
     def _served(self) -> list[_Entry]:
-        """Those for which there is time enough; the others fail."""
+        """Those for which there is time enough; the others are refused."""
         served: list[_Entry] = []
         left_s = self._left_s()
         for entry in self._order:
@@ -110,7 +110,7 @@ class Campaign:
 
     def _refuse(self, entry: _Entry) -> None:
         needed_s = LEAST_SLICE_S + self._finals_s(entry)
-        report = entry.session.failed(
+        report = entry.session.not_reached(
             f"less than the {needed_s:.0f} s that it needs at least were left of the time for all; "
             "the next run begins with it"
         )

@@ -9,7 +9,7 @@ from typing import Literal
 from autotune.search.budget import Budget
 from autotune.types import Config, Device, Evidence, Measurement, Outcome, Problem
 
-Status = Literal["finished", "truncated", "interrupted", "failed"]
+Status = Literal["finished", "truncated", "interrupted", "failed", "not reached"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,8 @@ class Report:
 
     Attributes:
         status: `finished` when the wanted number of trials was reached or the space is used up,
-            `truncated` when time or patience ended it, `interrupted`, or `failed`.
+            `truncated` when time or patience ended it, `interrupted`, `failed`, or `not reached`
+            in the time for all problems.
         run_id: Row of the run in the store; None where it did not come to one.
         best_ns: Confirmed median, or the predicted time.
         interval_ns: What that median lies in with 95 % confidence; see `Measurement.low_ns`.
@@ -122,7 +123,7 @@ class Report:
         busy_share: Share of the time after the first 5 s in which the worker was measuring; None
             where nothing was timed for so long.
         trials_per_s: Trials a second, confirm round not counted; None where none was made.
-        message: Why it failed, or why there is no vendor time.
+        message: Why it failed or was not reached, or why there is no vendor time.
         notes: What should make the reader careful: clocks that moved, a suspect reference.
     """
 

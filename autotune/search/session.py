@@ -142,6 +142,10 @@ class Session:
         """The report of a search that came to nothing."""
         return replace(self._report("failed"), message=message)
 
+    def not_reached(self, message: str) -> Report:
+        """The report of a search for which there was no time."""
+        return replace(self._report("not reached"), message=message)
+
     # *** before the first point ***
 
     def _open(self, region: Region) -> Loop:
