@@ -80,8 +80,13 @@ class Expression:
         return f"Expression({self.text!r})"
 
 
+_SCALARS = frozenset({int, bool, str})
+
+
 def is_array(value: Any) -> bool:
     """Whether a value holds one entry a candidate."""
+    if value.__class__ in _SCALARS:  # nearly all of them, thousands in a look-up
+        return False
     # NumPy is not imported for a single config: `lookup` has 300 ms in all.
     return hasattr(value, "__array_interface__") and getattr(value, "ndim", 0) > 0
 
@@ -143,6 +148,8 @@ def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     """Refuses texts, and fails on a zero divisor in arrays too, where NumPy only warns."""
 
     def compute(left: Any, right: Any) -> Any:
+        if left.__class__ is int and right.__class__ is int:
+            return function(left, right)
         for value in (left, right):
             if isinstance(value, str) or (is_array(value) and value.dtype.kind == "U"):
                 raise TypeError("a text is not a number")
@@ -153,8 +160,11 @@ def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     return compute
 
 
+_floor_div = _arithmetic(operator.floordiv)
+
+
 def _ceil_div(left: Any, right: Any) -> Any:
-    return -_arithmetic(operator.floordiv)(-left, right)
+    return -_floor_div(-left, right)
 
 
 def _min(left: Any, right: Any) -> Any:

@@ -300,11 +300,12 @@ class Space:
         own = [p for p in map(self.parameter, self.adaptable) if p.only in ("", method)]
         names = [parameter.name for parameter in own]
         lower = [p.values[p.values.index(config[p.name]) :: -1] for p in own]
+        known = context(problem, arch)
         # What no lower value mends is asked once, before anything is lowered.
         supports_of = self.methods[method].supports
         rules = self.constraints_of(method)
         fixed = [rule for rule in rules if supports_of[rule.name].isdisjoint(names)]
-        if self._broken(fixed, self._environment(config, problem, arch)):
+        if self._broken(fixed, self.environment({**known, **config}, method)):
             return None
         changing = [rule for rule in rules if not supports_of[rule.name].isdisjoint(names)]
         # A rule that was broken is broken wherever the values on which it rests are the same.
@@ -319,7 +320,7 @@ class Space:
             ):
                 continue
             candidate = config.but(**chosen)
-            broken = self._broken(changing, self._environment(candidate, problem, arch))
+            broken = self._broken(changing, self.environment({**known, **candidate}, method))
             if broken is None:
                 return candidate
             support = [name for name in names if name in supports_of[broken.name]]
@@ -370,10 +371,13 @@ class _Environment(Mapping[str, Any]):
         self._derived = derived
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            value = self._late[name]() if name in self._late else self._derived[name](self)
-            self._names[name] = value
-        return self._names[name]
+        try:
+            return self._names[name]
+        except KeyError:
+            pass
+        value = self._late[name]() if name in self._late else self._derived[name](self)
+        self._names[name] = value
+        return value
 
     def __iter__(self) -> Iterator[str]:
         yield from dict.fromkeys([*self._names, *self._late, *self._derived])
