@@ -170,7 +170,7 @@ def locate(address: int) -> tuple[int, bool]:
     """CUDA's number for the device on which an address lies, and whether its memory is of the
     context that is current, so that it lives as long as that at most.
 
-    One question of the driver where it is, which is what calls of a warm plan ask.
+    Memory of the current context costs one query of the pointer, other memory two.
 
     Raises:
         DriverError: no live context has memory there.

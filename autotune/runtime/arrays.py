@@ -242,10 +242,7 @@ class Interface:
         self._last: dict[str, tuple[dict[str, Any], int, Seen]] = {}
 
     def see(self, array: Any, name: str, stream: int | None, context: int) -> Seen:
-        try:
-            fields: dict[str, Any] = array.__cuda_array_interface__
-        except Exception as error:  # whatever a library raises for what it does not export
-            raise _hidden(name, error) from error
+        fields = _interface(array, name)
         get = fields.get
         is_plain = get("mask") is None  # a mask may be an array, which has no truth
         last = self._last.get(name)
@@ -272,7 +269,7 @@ class Interface:
         return seen
 
     def view(self, array: Any, name: str, stream: int) -> View:
-        fields = array.__cuda_array_interface__
+        fields = _interface(array, name)
         if fields.get("mask") is not None:
             raise ArrayError(name, "has a mask, which sgemm does not apply")
         address, is_read_only = fields["data"]
@@ -409,6 +406,14 @@ def _located(address: int, shape: tuple[int, ...], name: str) -> tuple[int, bool
             f"lies at {address:#x}, where no live context has memory: it was freed, its "
             "context was destroyed, or it is memory of the host",
         ) from error
+
+
+def _interface(array: Any, name: str) -> dict[str, Any]:
+    try:
+        fields: dict[str, Any] = array.__cuda_array_interface__
+    except Exception as error:  # whatever a library raises for what it does not export
+        raise _hidden(name, error) from error
+    return fields
 
 
 def _hidden(name: str, error: Exception) -> ArrayError:

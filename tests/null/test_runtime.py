@@ -362,6 +362,8 @@ def test_things_that_are_no_arrays(make: Maker, fake: FakeDriver) -> None:
 
     arrays.libraries[Shy] = arrays.Interface()
     refused(fake, errors.ArrayError, "a", "does not show its memory: requires grad", Shy(), b, out)
+    with pytest.raises(errors.ArrayError, match="a does not show its memory: requires grad"):
+        autotune.Gemm.like(Shy(), b, out)
 
 
 def test_libraries_that_make_no_arrays_need_an_output(make: Maker, fake: FakeDriver) -> None:
