@@ -26,6 +26,7 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 _DIVISIONS = (operator.floordiv, operator.mod)
+_SCALARS = frozenset({int, bool, str})
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -78,9 +79,6 @@ class Expression:
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
-
-
-_SCALARS = frozenset({int, bool, str})
 
 
 def is_array(value: Any) -> bool:

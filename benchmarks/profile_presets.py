@@ -15,6 +15,7 @@ from provenance import arguments, write
 from rich.console import Console
 
 from autotune import device
+from autotune.analysis.access import SHARED_KINDS
 from autotune.cli import configs
 from autotune.explain import Choice, Explanation, choose, explain
 from autotune.problems import family
@@ -23,7 +24,7 @@ from autotune.report import explain as report
 PRESETS = ("seed-v3", "seed-v3.2")
 EXACT = tuple(
     f"{kind} {figure}"
-    for kind in ("shared load", "shared store", "shared copy")
+    for kind in SHARED_KINDS
     for figure in ("requests", "wavefronts", "conflicts")
 )
 """Figures that do not depend on timing: counted and foreseen ones must agree."""

@@ -15,6 +15,8 @@ Kind = Literal[
 ]  # fmt: skip
 """`shared copy` is what cp.async writes; the hardware counts it apart from stores."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
+"""In the order of `Access` in emulate/runtime/machine.h."""
+SHARED_KINDS = tuple(kind for kind in KINDS if kind.startswith("shared"))
 
 Words = Sequence[int | None]
 """Where each lane accesses, in words of 4 bytes; None for one that takes no part."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from autotune.analysis.access import KINDS
 from autotune.analysis.global_memory import sectors
 from autotune.analysis.shared_memory import Access, wavefronts_of_many
-from autotune.emulate.report import ACCESS_KINDS, AccessCount, TileClass
+from autotune.emulate.report import AccessCount, TileClass
 from autotune.emulate.run import Pattern
 from autotune.emulate.sample import Part
 
@@ -89,7 +90,7 @@ def by_line(counts: Counts, lines: Sequence[str]) -> tuple[AccessCount, ...]:
         AccessCount(
             line=line,
             text=lines[line - 1].strip(),
-            kind=ACCESS_KINDS[access],
+            kind=KINDS[access],
             width_bytes=words * _WORD_BYTES,
             requests=cost[0],
             wavefronts=cost[1],
@@ -107,7 +108,7 @@ def _costs(patterns: Sequence[Pattern]) -> list[Cost]:
     for number, pattern in enumerate(patterns):
         alike[pattern.access, pattern.words].append(number)
     for (access, words), numbers in alike.items():
-        kind = ACCESS_KINDS[access]
+        kind = KINDS[access]
         width = words * _WORD_BYTES
         if kind.startswith("shared"):
             direction: Access = "load" if kind == "shared load" else "store"

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Literal
 
-AccessKind = Literal[
-    "shared load",
-    "shared store",
-    "shared copy",
-    "global load",
-    "global store",
-    "global add",
-    "cluster load",
-    "bulk load",
-]
-ACCESS_KINDS: tuple[AccessKind, ...] = get_args(AccessKind)
-"""In the order of the runtime's `Access`."""
+from autotune.analysis.access import Kind
 
 
 class FaultKind(StrEnum):
@@ -121,7 +110,7 @@ class AccessCount:
 
     line: int
     text: str
-    kind: AccessKind
+    kind: Kind
     width_bytes: int
     requests: int
     wavefronts: int = 0
@@ -175,7 +164,7 @@ class Report:
         """`ok` when nothing was wrong with the blocks that were run."""
         return "fault" if self.faults else "ok"
 
-    def total(self, kind: AccessKind) -> AccessCount:
+    def total(self, kind: Kind) -> AccessCount:
         """The sum over all lines of one kind; its line and width are 0."""
         chosen = [access for access in self.accesses if access.kind == kind]
         return AccessCount(

@@ -33,7 +33,7 @@ class Pattern:
     """Requests that are alike: same line, same kind, lanes equally placed to one another.
 
     Attributes:
-        access: Index into `ACCESS_KINDS`.
+        access: Index into `analysis.access.KINDS`.
         words: Per lane.
         offsets_bytes: Of the 32 lanes; -1 for one that takes no part. Of a bulk load the number of
             sectors that a lane's copy reads.

@@ -9,13 +9,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from autotune.analysis.access import KINDS, SHARED_KINDS
 from autotune.emulate import AccessCount, Report
-from autotune.emulate.report import ACCESS_KINDS, AccessKind
 from autotune.report import text
 from autotune.report.tables import table
 from autotune.types import Variant
-
-_SHARED: tuple[AccessKind, ...] = ("shared load", "shared store", "shared copy")
 
 
 def as_object(variant: Variant, found: Report) -> dict[str, Any]:
@@ -35,7 +33,7 @@ def as_object(variant: Variant, found: Report) -> dict[str, Any]:
                 name: getattr(found.total(kind), name)
                 for name in ("requests", "wavefronts", "conflicts", "sectors")
             }
-            for kind in ACCESS_KINDS
+            for kind in KINDS
         },
         "classes": [dataclasses.asdict(each) for each in found.classes],
         "shared_bytes": found.shared_bytes,
@@ -60,7 +58,7 @@ def as_text(variant: Variant, found: Report) -> Group:
 
 def _shared(found: Report) -> Table:
     rows = []
-    for kind in _SHARED:
+    for kind in SHARED_KINDS:
         accesses = [access for access in found.accesses if access.kind == kind]
         rows += [_shared_row(access) for access in accesses]
         total = found.total(kind)

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from autotune.analysis.access import Access, Kind
+from autotune.analysis.access import SHARED_KINDS, Access
 from autotune.analysis.sass import Mix
 from autotune.explain import Explanation
 from autotune.explain.parts import LEAST_GAIN, Comparison, Tile, Traffic
@@ -20,7 +20,6 @@ from autotune.report.pictures import picture
 from autotune.report.tables import table
 
 _OPCODES = 6
-_SHARED: tuple[Kind, ...] = ("shared load", "shared store", "shared copy")
 _MANY_CONFLICTS = 0.05
 
 
@@ -279,7 +278,7 @@ def next_step(found: Explanation) -> str:
         return f"{spilled}min_blocks or register_buffers"
     limit = f"{found.limiter} is the largest term" if found.limiter else "no model knows the kernel"
     if found.traffic:
-        for kind in _SHARED:
+        for kind in SHARED_KINDS:
             share = found.traffic.total(kind).conflict_share
             if share >= _MANY_CONFLICTS:
                 accesses = text.plural(kind)
@@ -297,7 +296,7 @@ def _shared(traffic: Traffic) -> Table:
     headings = ["access", "bits", "requests", "wavefronts", "each", "conflicts", "%"]
     source = "the source" if traffic.source == "emulator" else "the layout"
     rows = [access for access in traffic.accesses if access.kind.startswith("shared")]
-    totals = [each for kind in _SHARED if (each := traffic.total(kind)).requests]
+    totals = [each for kind in SHARED_KINDS if (each := traffic.total(kind)).requests]
     cells = [
         [
             _name(access),

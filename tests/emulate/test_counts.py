@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from kernels import SPACE, changed, emulate, line_of, said, variant
 
+from autotune.analysis.access import Kind
 from autotune.analysis.global_memory import sectors
 from autotune.analysis.shared_memory import wavefronts
 from autotune.emulate import AccessCount, Report
-from autotune.emulate.report import AccessKind
 from autotune.problems.sgemm import Sgemm
 
 T4 = Sgemm(m=2048, n=2048, k=2048)
 
 
-def figures(report: Report, kind: AccessKind) -> tuple[int, int, int]:
+def figures(report: Report, kind: Kind) -> tuple[int, int, int]:
     total = report.total(kind)
     return total.requests, total.wavefronts, total.conflicts
 

@@ -243,7 +243,7 @@ def test_predicted_beside_measured() -> None:
 
 
 def test_copies_are_counted_apart_from_stores() -> None:
-    """Figures of one kernel at 2048 on an H200; the device counts what cp.async writes apart."""
+    """The loads are those of a kernel at 2048 on an H200; what is counted of copies is made up."""
     from autotune import space
     from autotune.analysis.occupancy import occupancy
     from autotune.analysis.sgemm_accesses import accesses

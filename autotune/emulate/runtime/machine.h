@@ -181,10 +181,11 @@ bool run_team(Call call, int number, const Launch& launch, const std::vector<int
 void wait_for(Wait what, int line, Phase phase = {});
 
 // ---- requests.cpp: accesses of the lanes of a warp, put together to requests and counted. The
-// order is that of `ACCESS_KINDS` in report.py.
+// order is that of `KINDS` in analysis/access.py.
 
 enum class Access {
-    load_shared, store_shared, copy_shared, load_global, store_global, add_global, load_cluster, load_bulk,
+    load_shared, store_shared, copy_shared, load_global, store_global, add_global, load_cluster,
+    load_bulk,
 };
 void begin_requests(int ranks, int warps);
 void record(Access access, int words, int line, int64_t offset_bytes);
