@@ -140,7 +140,9 @@ def counters() -> str:
                 ", ".join(f"{cause} {percent:.1f}" for cause, percent in losses[:3]),
             ]
         )
-    headings = ["problem", "preset", "FFMA share", "issued", "memory", "% of FMA rate", "lost to"]
+    headings = [
+        "problem", "nearest preset", "FFMA share", "issued", "memory", "% of FMA rate", "lost to",
+    ]  # fmt: skip
     return _grid(headings, rows, _origin("counters.py", [results["provenance"]]))
 
 
