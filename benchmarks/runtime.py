@@ -57,18 +57,21 @@ class Shown:
         self.__cuda_array_interface__ = {**interface, "stream": None}
 
 
-def call_us(run: Run, wait: Run) -> float:
-    """Median time of the host for a call, in us."""
-    run()
+def calls_us(runs: Mapping[str, Run], wait: Run) -> dict[str, list[float]]:
+    """Time of the host for a call of each, in us: a mean of each batch, the batches in turns, so
+    that what slows the machine for a while slows all of them."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
     wait()
-    found = []
     for _ in range(BATCHES):
-        started = time.perf_counter()
-        for _ in range(BATCH):
-            run()
-        found.append((time.perf_counter() - started) / BATCH * 1e6)
-        wait()
-    return statistics.median(found)
+        for name, run in runs.items():
+            started = time.perf_counter()
+            for _ in range(BATCH):
+                run()
+            found[name].append((time.perf_counter() - started) / BATCH * 1e6)
+            wait()
+    return found
 
 
 def bare_launch(planned: autotune.Gemm, a: Any, b: Any, out: Any) -> Run:
@@ -90,20 +93,25 @@ def overheads(library: Library, wait: Run) -> list[dict[str, Any]]:
     host = np.ones((SIZE, SIZE), np.float32)
     arrays = [library.upload(host) for _ in range(3)]
     planned = autotune.Gemm.like(*arrays)
-    bare = call_us(bare_launch(planned, *arrays), wait)
+    bare = bare_launch(planned, *arrays)
     rows = []
     for name, three in ((library.name, arrays), ("interface", [Shown(each) for each in arrays])):
-        costs = {
-            "Gemm": call_us(lambda three=three: planned(*three), wait),
-            "sgemm": call_us(lambda three=three: autotune.sgemm(*three), wait),
+        runs = {
+            "bare_launch": bare,
+            "Gemm": lambda three=three: planned(*three),
+            "sgemm": lambda three=three: autotune.sgemm(*three),
+        }
+        costs = calls_us(runs, wait)
+        over = {
+            call: [x - y for x, y in zip(costs[call], costs["bare_launch"], strict=True)]
+            for call in ("Gemm", "sgemm")
         }
         rows.append(
             {
                 "arrays": name,
                 "launches": len(planned._plan.launch_plan.launches),
-                "bare_launch_us": bare,
-                **{f"{call}_us": cost for call, cost in costs.items()},
-                **{f"{call}_overhead_us": cost - bare for call, cost in costs.items()},
+                **{f"{call}_us": statistics.median(each) for call, each in costs.items()},
+                **{f"{call}_overhead_us": statistics.median(each) for call, each in over.items()},
             }
         )
     return rows

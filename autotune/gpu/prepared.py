@@ -117,7 +117,7 @@ class Prepared:
         """
         addresses = [*operands, *(each.name for each in plan.workspaces)]
         written = {name: word for word, name in enumerate((*addresses, *scalars))}
-        self._pack = struct.Struct(f"={len(addresses)}Q" + "f4x" * len(scalars)).pack_into
+        self._pack = struct.Struct(f"{len(addresses)}Q" + "f4x" * len(scalars)).pack_into
         self._constants: dict[int, int] = {}
         self._maps: list[tuple[int, int, TensorMap]] = []
         self._launches: list[tuple[Launch, list[int]]] = []
@@ -149,7 +149,7 @@ class Prepared:
         self._encoded: dict[tuple[int, int], bytes] = {}
         self._pile: list[_Frame] = []
 
-    def enqueue(self, stream: int, *values: float) -> None:
+    def enqueue(self, stream: int, values: Sequence[float]) -> None:
         """Enqueues all launches.
 
         Args:

@@ -1,9 +1,10 @@
 """An array of any library: where it lies, how, and what makes another one.
 
-A library is asked in two ways. `see` is for every call: the address, and a key that is equal for
-all arrays that lie alike. `view` is for the first call of its kind: the same in plain terms, which
-the checks read. PyTorch and CuPy have ways of their own, since their `__cuda_array_interface__`
-takes longer than a launch; everything else is read through that interface, or through DLPack.
+A library is asked in three ways. `view` is for the first call of its kind: how an array lies, in
+plain terms, which the checks read. `see` is for later ones: the address, and a key that is equal
+for all arrays that lie alike. `alike` is for calls like the one before: addresses alone. PyTorch
+and CuPy have ways of their own, since their `__cuda_array_interface__` takes longer than a launch;
+everything else is read through that interface, or through DLPack.
 
 Where a product has no `out`, the library of A makes it: PyTorch, CuPy and PyCUDA. Others have to
 pass one, since there is no common way to make an array that may be written.
@@ -11,7 +12,7 @@ pass one, since there is no common way to make an array that may be written.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +31,7 @@ from autotune.errors import (
     UsageError,
 )
 from autotune.gpu import caller
-from autotune.runtime import dlpack, streams
+from autotune.runtime import dlpack, guards, streams
 
 FLOAT32 = "<f4"
 FLOAT_BYTES = 4
@@ -39,6 +40,9 @@ WIDEST_BYTES = 16
 
 Seen = tuple[int, Hashable, int | None]
 """Address; key; a stream whose work the array still waits for, None where none is named."""
+
+Alike = Callable[[Any, Any, Any], tuple[int, int, int] | None]
+"""Addresses of A, B and output where `see` would give the keys that it gave before; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,14 @@ class Library(Protocol):
         """The same in plain terms."""
         ...
 
+    def alike(self, a: Any, b: Any, out: Any) -> Alike | None:
+        """What reads the operands of another call, where that takes less than to see each.
+
+        Args:
+            a, b, out: Arrays that were seen; of this library `a` at least.
+        """
+        ...
+
     def stream(self, array: Any, wait: int | None) -> int:
         """The stream on which its library works now.
 
@@ -126,6 +138,7 @@ class Torch:
         self._grad_enabled = self._torch.is_grad_enabled
         # Not public, but without it the stream alone takes as long as a launch.
         self._raw_stream = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
+        self._guard = guards.maker(self._torch)
 
     def see(self, array: Any, name: str, stream: int | None, context: int) -> Seen:
         if array.requires_grad and self._grad_enabled():
@@ -163,6 +176,26 @@ class Torch:
             strides=tuple(word * stride for stride in array.stride()),
             device=array.get_device() if array.numel() else -1,
         )
+
+    def alike(self, a: Any, b: Any, out: Any) -> Alike | None:
+        tensors = a, b, out
+        # The guards take no tensor twice, and know nothing of other libraries.
+        is_known = all(libraries.get(type(each)) is self for each in tensors)
+        if self._guard is None or a is b or not is_known:
+            return None
+        check = self._guard(*tensors)
+        at_a, at_b, at_out = (each.data_ptr() for each in tensors)
+        is_refused = self._grad_enabled if any(each.requires_grad for each in tensors) else None
+
+        def addresses(a: Any, b: Any, out: Any) -> tuple[int, int, int] | None:
+            if not check(a, b, out) or (is_refused is not None and is_refused()):
+                return None
+            to_a, to_b, to_out = a.data_ptr(), b.data_ptr(), out.data_ptr()
+            if (to_a - at_a | to_b - at_b | to_out - at_out) % WIDEST_BYTES:
+                return None
+            return to_a, to_b, to_out
+
+        return addresses
 
     def stream(self, array: Any, wait: int | None) -> int:
         index: int = array.get_device()
@@ -212,6 +245,39 @@ class CuPy:
             strides=array.strides,
             device=array.data.device_id if array.size else -1,
         )
+
+    def alike(self, a: Any, b: Any, out: Any) -> Alike | None:
+        arrays = a, b, out
+        if not all(libraries.get(type(each)) is self for each in arrays):
+            return None
+        float32, device = self._float32, a.data.device_id
+        if not all(each.dtype is float32 and each.data.device_id == device for each in arrays):
+            return None
+        kind_a, kind_b, kind_out = (type(each) for each in arrays)
+        shape_a, shape_b, shape_out = (each.shape for each in arrays)
+        strides_a, strides_b, strides_out = (each.strides for each in arrays)
+        at_a, at_b, at_out = (each.data.ptr for each in arrays)
+
+        def addresses(a: Any, b: Any, out: Any) -> tuple[int, int, int] | None:
+            if not (type(a) is kind_a and type(b) is kind_b and type(out) is kind_out):
+                return None
+            data_a, data_b, data_out = a.data, b.data, out.data
+            to_a, to_b, to_out = data_a.ptr, data_b.ptr, data_out.ptr
+            if (
+                a.dtype is b.dtype is out.dtype is float32
+                and data_a.device_id == data_b.device_id == data_out.device_id == device
+                and a.shape == shape_a
+                and b.shape == shape_b
+                and out.shape == shape_out
+                and a.strides == strides_a
+                and b.strides == strides_b
+                and out.strides == strides_out
+                and not (to_a - at_a | to_b - at_b | to_out - at_out) % WIDEST_BYTES
+            ):
+                return to_a, to_b, to_out
+            return None
+
+        return addresses
 
     def stream(self, array: Any, wait: int | None) -> int:
         return streams.handle(self._current(array.data.device_id).ptr)
@@ -288,6 +354,9 @@ class Interface:
             is_read_only=bool(is_read_only),
         )
 
+    def alike(self, a: Any, b: Any, out: Any) -> Alike | None:
+        return None
+
     def stream(self, array: Any, wait: int | None) -> int:
         return caller.LEGACY_STREAM if wait is None else wait
 
@@ -325,6 +394,9 @@ class DLPack:
             device=tensor.device_index if all(tensor.shape) else -1,
             is_read_only=tensor.is_read_only,
         )
+
+    def alike(self, a: Any, b: Any, out: Any) -> Alike | None:
+        return None
 
     def stream(self, array: Any, wait: int | None) -> int:
         return caller.LEGACY_STREAM

@@ -51,16 +51,18 @@ class Bound:
             self._refuse_nowhere(a, b, out)
         first, second = (b, a) if self._is_swapped else (a, b)
         if self._repeats == 1:
-            self.plan.run(context, stream, first, second, out, alpha, beta)
+            self.plan.run(context, stream, (first, second, out, alpha, beta))
             return
         step_first, step_second, step_out = self._steps_bytes
         for turn in range(self._repeats):
-            addresses = (
+            values = (
                 first + turn * step_first,
                 second + turn * step_second,
                 out + turn * step_out,
+                alpha,
+                beta,
             )
-            self.plan.run(context, stream, *addresses, alpha, beta)
+            self.plan.run(context, stream, values)
 
     def _at(self, a: int, b: int, out: int) -> tuple[View, ...]:
         return tuple(

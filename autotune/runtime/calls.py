@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.errors import UsageError
 from autotune.gpu import caller
 from autotune.runtime import streams
 from autotune.runtime.arrange import Shape, result_shape
-from autotune.runtime.arrays import View, libraries, library
+from autotune.runtime.arrays import Alike, Library, View, libraries, library
 from autotune.runtime.bound import Bound
 
 KEPT_CALLS = 4096
@@ -26,13 +27,31 @@ _EXACT = (1.0, 0.0)
 """The scalars of most calls, which need no rounding."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Arrays that were bound.
+
+    Attributes:
+        key: How they lie, and the options of the call.
+        options: Those alone: whether A and B are transposed and beta is 0.
+        library: Of A.
+        alike: Reads the arrays of a call like this; None where nothing is faster than to see each.
+    """
+
+    key: Hashable
+    options: tuple[bool, bool, bool]
+    library: Library
+    bound: Bound
+    alike: Alike | None
+
+
 class Calls:
     """Calls that differ in nothing but addresses, scalars and stream share their launches."""
 
     def __init__(self, bind: Bind) -> None:
         self._bind = bind
-        self._bounds: dict[Hashable, Bound] = {}
-        self._last: tuple[Hashable, Bound] | None = None
+        self._known: dict[Hashable, _Known] = {}
+        self._last: _Known | None = None
         self._shapes: dict[Hashable, Shape] = {}
 
     def run(
@@ -51,15 +70,32 @@ class Calls:
             alpha = rounded(alpha, "alpha")
         if beta.__class__ is not float or beta not in _EXACT:
             beta = rounded(beta, "beta")
-        library_a = libraries.get(type(a)) or library(a, "a")
-        library_b = libraries.get(type(b)) or library(b, "b")
         handle = None if stream is None else streams.handle(stream)
         context = caller.context_id()
+        options = trans_a, trans_b, not beta
+        # Most calls are like the one before.
+        last = self._last
+        if (
+            out is not None
+            and last is not None
+            and last.alike is not None
+            and last.options == options
+        ):
+            addresses = last.alike(a, b, out)
+            if addresses is not None:
+                if handle is None:
+                    handle = last.library.stream(a, None)
+                at_a, at_b, at_out = addresses
+                last.bound.run(at_a, at_b, at_out, alpha, beta, handle, context)
+                return out
+        library_a = libraries.get(type(a)) or library(a, "a")
+        library_b = libraries.get(type(b)) or library(b, "b")
         address_a, key_a, wait_a = library_a.see(a, "a", handle, context)
         if handle is None:
             handle = library_a.stream(a, wait_a)
         address_b, key_b, wait_b = library_b.see(b, "b", handle, context)
-        if out is None:
+        is_made_here = out is None
+        if is_made_here:
             if beta:
                 raise UsageError(
                     f"beta is {beta}, but there is no out for it to be multiplied with; pass out, "
@@ -74,33 +110,33 @@ class Calls:
             out = library_a.empty(a, shape, stream)
         library_out = libraries.get(type(out)) or library(out, "out")
         address_out, key_out, wait_out = library_out.see(out, "out", handle, context)
-        key = key_a, key_b, key_out, trans_a, trans_b, not beta
-        # Most calls are like the one before, and to compare takes less than to hash.
-        last = self._last
-        if last is not None and last[0] == key:
-            bound = last[1]
-        else:
-            known = self._bounds.get(key)
-            if known is None:
-                views = (
-                    library_a.view(a, "a", handle),
-                    library_b.view(b, "b", handle),
-                    library_out.view(out, "out", handle),
-                )
-                known = self._bind(views, trans_a, trans_b, not beta, handle)
-                _remember(self._bounds, key, known)
-            bound = known
-            self._last = key, bound
+        key = key_a, key_b, key_out, options
+        # To compare takes less than to hash.
+        known = last if last is not None and last.key == key else self._known.get(key)
+        if known is None:
+            views = (
+                library_a.view(a, "a", handle),
+                library_b.view(b, "b", handle),
+                library_out.view(out, "out", handle),
+            )
+            bound = self._bind(views, *options, handle)
+            known = _Known(key, options, library_a, bound, library_a.alike(a, b, out))
+            _remember(self._known, key, known)
+        elif known is last and known.alike is not None and not is_made_here:
+            # They lie as before, but the library is in another mode now.
+            known = replace(known, alike=library_a.alike(a, b, out) or known.alike)
+            _remember(self._known, key, known)
+        self._last = known
         if not (wait_a is wait_b is wait_out is None):
             for wait in (wait_a, wait_b, wait_out):
                 if wait is not None and wait != handle:
                     caller.wait(handle, wait)
-        bound.run(address_a, address_b, address_out, alpha, beta, handle, context)
+        known.bound.run(address_a, address_b, address_out, alpha, beta, handle, context)
         return out
 
     def forget(self) -> None:
         """The next call of every kind is bound anew."""
-        self._bounds.clear()
+        self._known.clear()
         self._last = None
 
 

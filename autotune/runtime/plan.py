@@ -53,7 +53,7 @@ class Plan:
     binary: Binary
     _prepared: Once[int, Prepared] = field(default_factory=Once)
 
-    def run(self, context: int, stream: int, *values: float) -> None:
+    def run(self, context: int, stream: int, values: tuple[float, ...]) -> None:
         """Enqueues the launches; the first time in a context it loads the binary.
 
         Args:
@@ -71,7 +71,7 @@ class Plan:
             if self.launch_plan.workspaces:
                 self._enqueue(prepared, context, stream, values)
             else:
-                prepared.enqueue(stream, *values)
+                prepared.enqueue(stream, values)
             return
         # The context of another device is current, or none, or one that is new.
         out = int(values[-1 - len(SCALARS)])
@@ -108,7 +108,7 @@ class Plan:
         shared = _workspaces.get(context, Workspaces)
         addresses, scalars = values[: -len(SCALARS)], values[-len(SCALARS) :]
         with shared.of(self.launch_plan.workspaces, stream) as workspaces:
-            prepared.enqueue(stream, *addresses, *workspaces, *scalars)
+            prepared.enqueue(stream, (*addresses, *workspaces, *scalars))
 
 
 def refuse_capture(stream: int, what: str) -> None:

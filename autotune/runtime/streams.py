@@ -21,8 +21,8 @@ def handle(stream: Any) -> int:
     Raises:
         UsageError: none of these.
     """
-    if stream.__class__ is int and stream > _LEGACY_NAME:
-        return int(stream)
+    if stream.__class__ is int and stream >= 0:
+        return LEGACY_STREAM if stream == _LEGACY_NAME else int(stream)
     if hasattr(stream, "__cuda_stream__"):
         stream = stream.__cuda_stream__()[1]
     for name in _HANDLES:

@@ -530,7 +530,7 @@ def test_what_is_remembered_has_a_bound(
     for size in range(1, 9):
         a, b, out = make(2, 2), make(2, 8)[:, :size], make(2, size)
         assert right(a, b, product(a, b, out))
-        assert len(gemm._calls._bounds) <= 3
+        assert len(gemm._calls._known) <= 3
 
 
 # *** configs ***
@@ -611,7 +611,7 @@ def test_tuning_on_request_searches_once_and_uses_the_answer(
     (after,) = gemm._plans._values.values()
     assert after is not before
     product(*three)
-    assert gemm._calls._bounds.popitem()[1].plan is after
+    assert gemm._calls._known.popitem()[1].bound.plan is after
 
 
 def test_what_is_tuned_is_not_searched(
