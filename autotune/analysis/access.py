@@ -6,14 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from autotune.analysis.async_copies import copy_cost
 from autotune.analysis.global_memory import sectors
-from autotune.analysis.shared_memory import WORD_BYTES, wavefronts
+from autotune.analysis.shared_memory import LANES, WORD_BYTES, wavefronts
 
 Kind = Literal[
     "shared load", "shared store", "shared copy", "global load", "global store", "global add",
     "cluster load", "bulk load",
 ]  # fmt: skip
-"""`shared copy` is what cp.async writes; the hardware counts it apart from stores."""
+"""`shared copy` is what cp.async does; the hardware counts it apart from stores."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of `Access` in emulate/runtime/machine.h."""
 SHARED_KINDS = tuple(kind for kind in KINDS if kind.startswith("shared"))
@@ -72,7 +73,7 @@ def counted(operand: str, kind: Kind, width: int, requests: Iterable[tuple[Words
     width_bytes = WORD_BYTES * width
     made = passes = conflicts = touched = 0
     for words, times in requests:
-        offsets = [None if word is None else WORD_BYTES * word for word in words]
+        offsets = [_bytes(word) for word in words]
         made += times
         if kind.startswith("shared"):
             cost = wavefronts(offsets, width_bytes, "load" if kind == "shared load" else "store")
@@ -89,3 +90,30 @@ def counted(operand: str, kind: Kind, width: int, requests: Iterable[tuple[Words
         conflicts=conflicts,
         sectors=touched,
     )
+
+
+def copied(operand: str, width: int, requests: Iterable[tuple[Words, Words, int]]) -> Access:
+    """Adds up copies of warps by cp.async: where each lane reads, where it writes, and how often.
+
+    Args:
+        width: Words per lane.
+    """
+    made = passes = conflicts = 0
+    for *places, times in requests:
+        source, target = ([*map(_bytes, words), *[None] * (LANES - len(words))] for words in places)
+        cost = copy_cost(source, target, WORD_BYTES * width)
+        made += times
+        passes += times * cost.wavefronts
+        conflicts += times * cost.conflicts
+    return Access(
+        operand=operand,
+        kind="shared copy",
+        width_bytes=WORD_BYTES * width,
+        requests=made,
+        wavefronts=passes,
+        conflicts=conflicts,
+    )
+
+
+def _bytes(word: int | None) -> int | None:
+    return None if word is None else WORD_BYTES * word

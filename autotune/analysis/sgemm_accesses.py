@@ -9,7 +9,7 @@ emulator counts the accesses of the rendered source instead, where it can run.
 from __future__ import annotations
 
 from autotune.analysis import sgemm_rest, sgemm_skinny_accesses
-from autotune.analysis.access import KINDS, Access, Kind, counted, total
+from autotune.analysis.access import KINDS, Access, Kind, copied, counted, total
 from autotune.analysis.sgemm_work import STRIP_PAD, fragment, lane, line_place, parts_left
 from autotune.analysis.shared_memory import LANES
 from autotune.analysis.waves import tiles
@@ -52,7 +52,8 @@ def _tiled(problem: Sgemm, config: Config) -> list[Access]:
             continue
         found.append(layout.load(operand))
         if way != "bulk":
-            found += [layout.store(operand), layout.fetch(operand)]
+            brought = layout.copy if way == "async" else layout.store
+            found += [brought(operand), layout.fetch(operand)]
     if layout.slices > 1:
         found += [layout.hand_over("shared store"), layout.hand_over("shared load")]
     return found + layout.results()
@@ -94,7 +95,18 @@ class _Layout:
         return counted(operand, "shared load", width, [(words, self.turns * self.warps * loads)])
 
     def store(self, operand: str) -> Access:
-        """Pieces of a tile on their way in: scattered along k, or as they lie."""
+        """Pieces of a tile on their way in."""
+        width, requests = self.targets(operand)
+        return counted(operand, "shared store", width, [(words, self.turns) for words in requests])
+
+    def copy(self, operand: str) -> Access:
+        """The same where cp.async brings them, whose sources cost as well."""
+        width, requests = self.targets(operand)
+        copies = zip(self.sources(operand), requests, strict=True)
+        return copied(operand, width, [(*places, self.turns) for places in copies])
+
+    def targets(self, operand: str) -> tuple[int, list[list[int]]]:
+        """Words of an access, and where each puts its pieces: scattered along k, or as they lie."""
         rows, vector, pieces, along_k = self.tile(operand)
         row = rows + self.number(f"pad_{operand}")
         is_swizzled = operand == "a" and self.config["swizzle_a"] == "xor"
@@ -113,20 +125,22 @@ class _Layout:
                         words.append((vector * piece + element) * row + (line ^ step))
                     else:
                         words.append(line * row + piece * vector)
-                made.append((words, self.turns))
-        is_copy = self.config[f"copy_{operand}"] == "async"
-        kind: Kind = "shared copy" if is_copy else "shared store"
-        return counted(operand, kind, 1 if is_transposing else vector, made)
+                made.append(words)
+        return (1 if is_transposing else vector), made
 
     def fetch(self, operand: str) -> Access:
         """The same pieces as they come from global memory."""
+        made = [(words, self.turns) for words in self.sources(operand)]
+        return counted(operand, "global load", self.tile(operand)[1], made)
+
+    def sources(self, operand: str) -> list[list[int]]:
+        """Where each access finds its pieces."""
         _, vector, pieces, _ = self.tile(operand)
         leading = self.problem.lda if operand == "a" else self.problem.ldb
-        made = [
-            ([index // pieces * leading + index % pieces * vector for index in request], self.turns)
+        return [
+            [index // pieces * leading + index % pieces * vector for index in request]
             for request in self.requests(operand)
         ]
-        return counted(operand, "global load", vector, made)
 
     def results(self) -> list[Access]:
         """All that becomes of the sums. What the shares of a `stream` cut depends on the device and

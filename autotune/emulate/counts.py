@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from autotune.analysis.access import KINDS
+from autotune.analysis.async_copies import copy_cost
 from autotune.analysis.global_memory import sectors
-from autotune.analysis.shared_memory import Access, wavefronts_of_many
+from autotune.analysis.shared_memory import LANES, Access, wavefronts_of_many
 from autotune.emulate.report import AccessCount, TileClass
 from autotune.emulate.run import Pattern
 from autotune.emulate.sample import Part
@@ -110,7 +111,10 @@ def _costs(patterns: Sequence[Pattern]) -> list[Cost]:
     for (access, words), numbers in alike.items():
         kind = KINDS[access]
         width = words * _WORD_BYTES
-        if kind.startswith("shared"):
+        if kind == "shared copy":
+            for number in numbers:
+                costs[number] = _copy(patterns[number], width)
+        elif kind.startswith("shared"):
             direction: Access = "load" if kind == "shared load" else "store"
             offsets = np.array([patterns[number].offsets_bytes for number in numbers])
             passes, ideal = wavefronts_of_many(offsets, width, direction)
@@ -125,3 +129,13 @@ def _costs(patterns: Sequence[Pattern]) -> list[Cost]:
                 lanes = [None if o < 0 else o for o in patterns[number].offsets_bytes]
                 costs[number] = (1, 0, 0, sectors(lanes, width))
     return costs
+
+
+def _copy(pattern: Pattern, width_bytes: int) -> Cost:
+    sources, targets = (
+        [None if place < 0 else place for place in places]
+        for places in (pattern.sources_bytes, pattern.offsets_bytes)
+    )
+    is_inside = [bool(pattern.inside >> lane & 1) for lane in range(LANES)]
+    cost = copy_cost(sources, targets, width_bytes, is_inside)
+    return 1, cost.wavefronts, cost.conflicts, 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.analysis.shared_memory import LANES
 from autotune.emulate import host
 from autotune.emulate.data import Data
 from autotune.errors import AutotuneError
@@ -37,12 +38,16 @@ class Pattern:
         words: Per lane.
         offsets_bytes: Of the 32 lanes; -1 for one that takes no part. Of a bulk load the number of
             sectors that a lane's copy reads.
+        sources_bytes: Of a copy by cp.async, where each lane reads; else empty.
+        inside: Of such a copy, a bit for each lane that reads its source; the others write zeros.
     """
 
     access: int
     words: int
     line: int
     offsets_bytes: tuple[int, ...]
+    sources_bytes: tuple[int, ...] = ()
+    inside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +251,13 @@ def _parsed(
         if word == "fault":
             faults.append(RawFault(*numbers[:10], detail=tuple(numbers[10:])))
         elif word == "pattern":
-            access, words, at, *offsets = numbers
-            patterns.append(Pattern(access, words, at, tuple(offsets)))
+            access, words, at, *places = numbers
+            offsets, sources, inside = (
+                places[:LANES],
+                places[LANES : 2 * LANES],
+                places[2 * LANES :],
+            )
+            patterns.append(Pattern(access, words, at, tuple(offsets), tuple(sources), *inside))
         elif word == "block":
             launch, block, *pairs = numbers
             counts[launch, block] = dict(zip(pairs[::2], pairs[1::2], strict=True))

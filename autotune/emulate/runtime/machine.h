@@ -189,6 +189,8 @@ enum class Access {
 };
 void begin_requests(int ranks, int warps);
 void record(Access access, int words, int line, int64_t offset_bytes);
+// A copy by cp.async: from an address to an offset in shared memory, or zeros where it is not inside.
+void record_copy(int words, int line, int64_t source_bytes, int64_t target_bytes, bool inside);
 // The lanes of a warp stand at one place: what they do next are other requests.
 void end_requests(int rank, int warp);
 void print_patterns();

@@ -17,6 +17,8 @@ namespace emulate {
 namespace {
 
 constexpr int64_t SECTOR_BYTES = 32;
+constexpr int64_t LINE_BYTES = 128;
+constexpr int BYPASSING_WORDS = 4;  // of a copy past the L1 cache
 constexpr uint32_t INACTIVE = 0xffffffff;
 
 struct Request {
@@ -25,12 +27,16 @@ struct Request {
     int words, line;
     uint32_t lanes;  // a bit for each lane that takes part
     int64_t offsets[LANES];
+    int64_t sources[LANES];  // of a copy
+    uint32_t inside;         // a bit for each lane of a copy that reads its source
 };
 
 struct Pattern {
     Access access;
     int words, line;
     uint32_t offsets[LANES];
+    uint32_t sources[LANES];
+    uint32_t inside;
 
     bool operator==(const Pattern& other) const { return !memcmp(this, &other, sizeof *this); }
 };
@@ -41,7 +47,11 @@ struct Hash {
         uint64_t hash = uint64_t(pattern.line) * 64 + pattern.words * 8 + uint64_t(pattern.access);
         for (uint32_t offset : pattern.offsets)
             hash = (hash ^ offset) * 0x9E3779B97F4A7C15ull, hash ^= hash >> 29;
-        return hash;
+        if (pattern.access != Access::copy_shared)
+            return hash;
+        for (uint32_t source : pattern.sources)
+            hash = (hash ^ source) * 0x9E3779B97F4A7C15ull, hash ^= hash >> 29;
+        return hash ^ pattern.inside;
     }
 };
 
@@ -69,8 +79,37 @@ size_t find(std::vector<Request>& requests, size_t cursor, Access access, int wo
     for (size_t i = 0; i < cursor; ++i)
         if (fits(requests[i]))
             return i;
-    requests.push_back({path, access, words, line, 0, {}});
+    requests.push_back({path, access, words, line, 0, {}, {}, 0});
     return requests.size() - 1;
+}
+
+// The request that the running lane's access belongs to.
+Request& request(Access access, int words, int line, int64_t offset_bytes)
+{
+    machine.last_line = line;
+    Warp& warp = warps[machine.rank * warps_of_block + machine.thread / LANES];
+    const int lane = machine.thread % LANES;
+    const size_t i = find(warp.requests, warp.cursors[lane], access, words, line, 1u << lane);
+    warp.cursors[lane] = i + 1;
+    warp.requests[i].lanes |= 1u << lane;
+    warp.requests[i].offsets[lane] = offset_bytes;
+    return warp.requests[i];
+}
+
+// Where the lanes access, from the first of them, to the last multiple of `step` bytes before it.
+void place(const Request& from, const int64_t* offsets, int64_t step, uint32_t* placed)
+{
+    int64_t least = INT64_MAX;
+    for (int lane = 0; lane < LANES; ++lane)
+        if (from.lanes >> lane & 1)
+            least = std::min(least, offsets[lane]);
+    least -= least % step;
+    for (int lane = 0; lane < LANES; ++lane) {
+        // Farther apart than 4 GiB: another sector all the same.
+        const int64_t offset = offsets[lane] - least;
+        placed[lane] = from.lanes >> lane & 1
+            ? uint32_t(offset < INACTIVE ? offset : offset % (int64_t(1) << 31)) : INACTIVE;
+    }
 }
 
 }  // namespace
@@ -84,13 +123,15 @@ void begin_requests(int ranks, int number)
 
 void record(Access access, int words, int line, int64_t offset_bytes)
 {
-    machine.last_line = line;
-    Warp& warp = warps[machine.rank * warps_of_block + machine.thread / LANES];
+    request(access, words, line, offset_bytes);
+}
+
+void record_copy(int words, int line, int64_t source_bytes, int64_t target_bytes, bool inside)
+{
+    Request& copy = request(Access::copy_shared, words, line, target_bytes);
     const int lane = machine.thread % LANES;
-    const size_t i = find(warp.requests, warp.cursors[lane], access, words, line, 1u << lane);
-    warp.requests[i].lanes |= 1u << lane;
-    warp.requests[i].offsets[lane] = offset_bytes;
-    warp.cursors[lane] = i + 1;
+    copy.sources[lane] = source_bytes;
+    copy.inside |= uint32_t(inside) << lane;
 }
 
 void end_requests(int rank, int number)
@@ -102,23 +143,21 @@ void end_requests(int rank, int number)
         pattern.access = request.access;
         pattern.words = request.words;
         pattern.line = request.line;
-        int64_t least = INT64_MAX;
-        for (int lane = 0; lane < LANES; ++lane)
-            if (request.lanes >> lane & 1)
-                least = std::min(least, request.offsets[lane]);
-        // Banks are alike, so a request may be moved by any distance; sectors by whole ones.
+        // Banks are alike, so a request may be moved by any distance; others by whole sectors, and
+        // copies past the L1 cache by whole lines.
+        int64_t step = 1;
         if (request.access == Access::load_global || request.access == Access::store_global
             || request.access == Access::add_global)
-            least -= least % SECTOR_BYTES;
+            step = SECTOR_BYTES;
+        if (request.access == Access::copy_shared) {
+            step = request.words == BYPASSING_WORDS ? LINE_BYTES : 1;
+            place(request, request.sources, step, pattern.sources);
+            pattern.inside = request.inside;
+        }
         // The sectors of a bulk copy are no place.
         if (request.access == Access::load_bulk)
-            least = 0;
-        for (int lane = 0; lane < LANES; ++lane) {
-            // Farther apart than 4 GiB: another sector all the same.
-            const int64_t offset = request.offsets[lane] - least;
-            pattern.offsets[lane] = request.lanes >> lane & 1
-                ? uint32_t(offset < INACTIVE ? offset : offset % (int64_t(1) << 31)) : INACTIVE;
-        }
+            step = INT64_MAX;
+        place(request, request.offsets, step, pattern.offsets);
         auto [entry, is_new] = numbers.try_emplace(pattern, patterns.size());
         if (is_new)
             patterns.push_back(pattern);
@@ -144,6 +183,11 @@ void print_patterns()
         printf("pattern %d %d %d", int(pattern.access), pattern.words, pattern.line);
         for (uint32_t offset : pattern.offsets)
             printf(" %lld", offset == INACTIVE ? -1ll : static_cast<long long>(offset));
+        if (pattern.access == Access::copy_shared) {
+            for (uint32_t source : pattern.sources)
+                printf(" %lld", source == INACTIVE ? -1ll : static_cast<long long>(source));
+            printf(" %u", unsigned(pattern.inside));
+        }
         printf("\n");
     }
 }

@@ -306,7 +306,8 @@ void copy_async(float* shared, const float* global, int words, bool inside, int 
         read_source(copy.source, words, values, line);
         begin_source(copy.source, words, line);
     }
-    record(Access::copy_shared, words, line, 4 * (word - memory[machine.rank].data()));
+    record_copy(words, line, reinterpret_cast<intptr_t>(global),
+                4 * (word - memory[machine.rank].data()), inside);
     copy.start = stamp(line);
     for (int i = 0; i < words; ++i, ++word) {
         check_write(copy.start, word);
