@@ -17,6 +17,9 @@ from autotune.types import Config, Device, Failure, Measurement, Outcome, Proble
 
 TOLERANCE = 0.01
 """Share of the claimed time by which the new one may differ, beyond what both intervals allow."""
+CLOCK = 0.03
+"""Share by which the clock of the SMs may differ before it is named: what is bound by arithmetic
+differs as much."""
 ROUNDS = EFFORTS["normal"].rounds
 
 Row = dict[str, Any]
@@ -34,7 +37,8 @@ class Drift:
         measurement: The new one; not ok where the kernel no longer compiles, runs or gives the
             right result.
         changes: What is another now than it was then: `template`, `space`, `compiler`, `driver`,
-            `gpu` where the claim is of another device of this model.
+            `gpu` where the claim is of another device of this model, `clock` where the SMs ran at
+            another, as they do when the device is near its limit of power.
         tolerance: See `TOLERANCE`.
         best_id: Row of the best.
     """
@@ -111,25 +115,35 @@ def verify_best(
         if opened is not store:
             opened.close()
     with Pool(chosen, jobs=1) as pool:
-        return [
-            Drift(
-                problem=problem.key,
-                device=target.name,
-                config=Config.from_json(str(row["config_json"])),
-                claimed_ns=row["median_ns"],
-                claimed_interval_ns=(
-                    row["low_ns"] or row["median_ns"],
-                    row["high_ns"] or row["median_ns"],
-                ),
-                measurement=_again(problem, row, target, pool, door, rounds),
-                changes=",".join(
-                    filter(None, [today.changes(row), "gpu" if row["is_of_another_gpu"] else ""])
-                ),
-                tolerance=tolerance,
-                best_id=row["id"],
-            )
-            for problem, row in rows
-        ]
+        measured = [_again(problem, row, target, pool, door, rounds) for problem, row in rows]
+    return [
+        Drift(
+            problem=problem.key,
+            device=target.name,
+            config=Config.from_json(str(row["config_json"])),
+            claimed_ns=row["median_ns"],
+            claimed_interval_ns=(
+                row["low_ns"] or row["median_ns"],
+                row["high_ns"] or row["median_ns"],
+            ),
+            measurement=measurement,
+            changes=",".join(_changes(row, today, measurement)),
+            tolerance=tolerance,
+            best_id=row["id"],
+        )
+        for (problem, row), measurement in zip(rows, measured, strict=True)
+    ]
+
+
+def _changes(row: Row, today: staleness.Today, measurement: Measurement) -> Iterator[str]:
+    """What is another now than when a row was measured."""
+    if since := today.changes(row):
+        yield since
+    if row["is_of_another_gpu"]:
+        yield "gpu"
+    then, now = row["sm_clock_mhz"], measurement.conditions.sm_clock_mhz
+    if then and now and abs(now / then - 1) > CLOCK:
+        yield "clock"
 
 
 def _rows(
@@ -161,6 +175,7 @@ def _rows(
             {
                 **row,
                 "cold_l2": measured["cold_l2"],
+                "sm_clock_mhz": measured["sm_clock_mhz"],
                 "is_of_another_gpu": bool(uuid) and uuid != target.uuid,
             },
         )

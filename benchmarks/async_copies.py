@@ -44,7 +44,7 @@ COUNTERS = {
     "sectors": SECTORS,
     "l1_sectors": profile.LOAD_SECTORS,
 }
-"""`l1_sectors` are of all loads, also of the two or three that read the pattern: 4 sectors each."""
+"""`l1_sectors` are those of all loads, of the two or three that read the pattern as well."""
 
 KERNELS = """\
 extern "C" __global__ void copy_{words}{suffix}(

@@ -21,7 +21,8 @@ from autotune import errors, gpu, space
 from autotune.gpu import caller
 from autotune.gpu.bindings import call
 from autotune.problems.sgemm import Sgemm
-from autotune.runtime import gemm, plan
+from autotune.runtime import arrays as libraries
+from autotune.runtime import gemm, guards, plan
 from autotune.runtime.calls import Calls
 from autotune.runtime.once import Once
 from autotune.types import Device, Match
@@ -443,6 +444,45 @@ def test_the_program_of_the_readme(live: Device, tmp_path: Path) -> None:
         [sys.executable, "program.py"], capture_output=True, text=True, timeout=300, cwd=tmp_path
     )
     assert done.stdout.startswith("torch.Size([2048, 1024]) "), done.stderr
+
+
+def test_guards_of_pytorch(live: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls like the one before read addresses alone; the guards tell all others."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch was built without CUDA")
+    assert guards.maker(torch) is not None
+    there = torch.device("cuda", live.index)
+
+    def made(*shape: int) -> Any:
+        return torch.randint(-8, 9, shape, device=there).float()
+
+    def run(a: Any, b: Any, out: Any, is_at_once: bool = True) -> None:
+        with monkeypatch.context() as patch:
+            if is_at_once:
+                patch.setattr(libraries.Torch, "see", None)
+            autotune.sgemm(a, b, out)
+        assert torch.equal(out.double(), a.double() @ b.double())
+
+    run(made(64, 48), made(48, 32), made(64, 32), is_at_once=False)
+    run(made(64, 48), made(48, 32), made(64, 32))
+    unlike = (
+        (made(64, 48), made(48, 64)[:, :32], made(64, 32)),
+        (made(48, 64).T, made(48, 32), made(64, 32)),
+        (made(64, 48), made(48, 32), made(32, 64).T),
+        (made(64 * 48 + 1)[1:].view(64, 48), made(48, 32), made(64, 32)),
+        (made(5, 64, 48), made(48, 32), made(5, 64, 32)),
+    )
+    for three in unlike:
+        with pytest.raises(TypeError, match="not callable"):
+            run(*three)
+        run(*three, is_at_once=False)
+        run(*three)
+    with torch.inference_mode():
+        three = made(64, 48), made(48, 32), made(64, 32)
+        run(*three, is_at_once=False)
+        run(*three, is_at_once=False)
+        run(*three)
 
 
 def test_graphs_of_pytorch(live: Device) -> None:

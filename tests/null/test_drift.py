@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,7 +19,7 @@ from autotune.drift import Drift, verify_best
 from autotune.errors import DeviceError, NotFoundError
 from autotune.measure import Worker
 from autotune.problems.sgemm import Sgemm
-from autotune.types import Config, Measurement, Outcome, Stage
+from autotune.types import Conditions, Config, Measurement, Outcome, Stage
 
 
 @pytest.fixture
@@ -49,6 +51,24 @@ def test_a_best_that_holds(db: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     line = " ".join(result.stdout.splitlines()[2].split())
     assert line == ("sgemm/32x32x16/nn 30 us (-0.0 +0.0 %) 30 us (-0.0 +0.0 %) +0.00 % yes -")
+
+
+def test_another_clock_is_said(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Worker.confirm
+
+    def confirm(worker: Worker, *args: Any, **options: Any) -> list[Measurement]:
+        conditions = Conditions(sm_clock_mhz=1650, throttle_reasons="power_cap")
+        found = real(worker, *args, **options)
+        return [replace(each, conditions=conditions) for each in found]
+
+    monkeypatch.setattr(Worker, "confirm", confirm)
+    for then, changes in ((1890, "clock"), (1680, ""), (1410, "clock"), (None, "")):
+        connection = sqlite3.connect(db)
+        connection.execute("UPDATE measurement SET sm_clock_mhz = ?", (then,))
+        connection.commit()
+        connection.close()
+        (found,) = verify_best([PROBLEM], store=db)
+        assert (found.holds, found.changes) == (True, changes)
 
 
 def test_another_gpu_of_the_model_is_said(db: Path) -> None:

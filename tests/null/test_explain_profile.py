@@ -249,9 +249,8 @@ def test_copies_are_counted_apart_from_stores() -> None:
     from autotune.analysis.sgemm_accesses import accesses
 
     kernels = space.load()
-    traffic = Traffic(
-        source="layout", accesses=accesses(CUBE, kernels.preset("async-128x128x8"))
-    )  # fmt: skip
+    config = kernels.fitted(kernels.preset("async-128x128x8"), CUBE, 90)
+    traffic = Traffic(source="layout", accesses=accesses(CUBE, config))
     executed, switched_on = profile.SHARED_LOADS[1], profile.SHARED_LOADS[0]
     values = {executed: 13_357_056.0, profile.SHARED_COPIES[0]: 7.0, profile.COPY_WAVEFRONTS: 8.0,
               profile.COPY_CONFLICTS: 1.0, profile.SHARED_STORES[0]: 0.0}  # fmt: skip

@@ -424,7 +424,8 @@ def test_confirm_interleaves_in_an_order_that_varies(context: FakeContext) -> No
 def test_confirm_warms_up_with_the_finalists(context: FakeContext) -> None:
     fake = Bench(context, "fake", PROBE, 0, lambda step, job: None)
     fake.confirm([job(ns=1e6), job(ns=2e6)], rounds=1, seed=0)
-    assert context.clock_ns > 300e6
+    # Not so long that a device would reach its limit of power, and lower its clocks.
+    assert 20e6 < context.clock_ns < 100e6
 
 
 def test_confirm_leaves_out_what_fails(fake_bench: Bench) -> None:

@@ -16,7 +16,7 @@ from runtime_helpers import Maker, problems
 
 import autotune
 from autotune import errors
-from autotune.runtime import dlpack
+from autotune.runtime import arrays, dlpack, guards
 
 STREAM, CURRENT = 0x5000, 0x7000
 
@@ -170,6 +170,181 @@ def test_arrays_that_lie_alike_but_are_aligned_otherwise(
     assert keys == ["", "/align_a=4", "/align_b=8", "/align_c=4"]
 
 
+def refuse(*_: Any) -> Any:
+    raise AssertionError("each array was looked at")
+
+
+@pytest.fixture
+def alike(torch: Any, cupy: Any, make: Maker, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A product of 8x8 arrays of a library, which is expected to read addresses alone."""
+
+    def run(show: Any, is_at_once: bool = True, **changes: Any) -> None:
+        a, b, out = (changes.get(name, make(8, 8)) for name in ("a", "b", "out"))
+        beta, trans_a = changes.get("beta", 0.0), changes.get("trans_a", False)
+        before, left = out * beta, a.T if trans_a else a
+        expected = left @ b + before
+        with monkeypatch.context() as patch:
+            if is_at_once:
+                patch.setattr(arrays.Torch, "see", refuse)
+                patch.setattr(arrays.CuPy, "see", refuse)
+            autotune.sgemm(show(a), show(b), show(out), beta=beta, trans_a=trans_a)
+        assert np.array_equal(out, expected)
+
+    return run
+
+
+KINDS = [pytest.param("Tensor", id="torch"), pytest.param("CuPyArray", id="cupy")]
+
+
+def has_fast_way(torch: Any, kind: str) -> bool:
+    return kind == "CuPyArray" or hasattr(torch._C, "_dynamo")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_like_the_one_before_reads_addresses_alone(
+    torch: Any, alike: Any, kind: str, fake: FakeDriver
+) -> None:
+    show = globals()[kind]
+    alike(show, is_at_once=False)
+    for _ in range(2):
+        alike(show, is_at_once=has_fast_way(torch, kind))
+        assert fake.launches[-1][1] == CURRENT
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"a": (16, 8, slice(None, None, 2))},
+        {"b": (8, 16, (slice(None), slice(8)))},
+        {"out": (8, 16, (slice(None), slice(8)))},
+        {"a": "offset"},
+        {"out": "offset"},
+        {"b": "transposed"},
+        {"beta": 2.0},
+        {"trans_a": True},
+    ],
+    ids=str,
+)
+def test_a_call_unlike_the_one_before_is_looked_at(
+    torch: Any, alike: Any, make: Maker, kind: str, change: dict[str, Any]
+) -> None:
+    """And the one after it, which is like it, reads addresses alone."""
+    show = globals()[kind]
+
+    def changed() -> dict[str, Any]:
+        made = dict(change)
+        for name in {"a", "b", "out"} & set(change):
+            if change[name] == "offset":
+                made[name] = make(8, 8, offset=1)
+            elif change[name] == "transposed":
+                made[name] = make(8, 8).T
+            else:
+                rows, columns, part = change[name]
+                made[name] = make(rows, columns)[part]
+        return made
+
+    for _ in range(2):
+        alike(show, is_at_once=False)
+        if has_fast_way(torch, kind):
+            with pytest.raises(AssertionError, match="each array was looked at"):
+                alike(show, **changed())
+        alike(show, is_at_once=False, **changed())
+        alike(show, is_at_once=has_fast_way(torch, kind), **changed())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_cannot_be_taken_is_refused_after_calls_that_could(
+    torch: Any, cupy: Any, make: Maker, alike: Any, kind: str
+) -> None:
+    show = globals()[kind]
+    three = [show(make(8, 8)) for _ in range(3)]
+    for _ in range(2):
+        autotune.sgemm(*three)
+    wide = show(np.zeros((8, 8)), **({"dtype": "torch.float64"} if kind == "Tensor" else {}))
+    with pytest.raises(errors.DtypeError):
+        autotune.sgemm(three[0], wide, three[2])
+    with pytest.raises(errors.ArrayDeviceError):
+        autotune.sgemm(three[0], show(make(8, 8, device=1), device=1), three[2])
+    with pytest.raises(errors.OverlapError):
+        autotune.sgemm(three[0], three[1], three[1])
+    with pytest.raises(errors.ArrayError):
+        autotune.sgemm(three[0], three[1], object())
+    if kind == "Tensor":
+        three[1].negative = True
+        with pytest.raises(errors.ArrayError, match="negated"):
+            autotune.sgemm(*three)
+    # An array twice.
+    out = make(8, 8)
+    autotune.sgemm(three[0], three[0], show(out))
+    assert np.array_equal(out, three[0].array @ three[0].array)
+
+
+def test_gradients_are_asked_about_where_they_may_be_on_again(torch: Any, make: Maker) -> None:
+    three = [Tensor(make(8, 8)) for _ in range(3)]
+    three[1].requires_grad = True
+    torch.grad = False
+    for _ in range(2):
+        autotune.sgemm(*three)
+    torch.grad = True
+    with pytest.raises(errors.ArrayError, match="b requires a gradient"):
+        autotune.sgemm(*three)
+
+
+def test_in_another_mode_of_pytorch_the_guards_are_made_anew(
+    torch: Any, make: Maker, monkeypatch: pytest.MonkeyPatch, alike: Any
+) -> None:
+    if not hasattr(torch._C, "_dynamo"):
+        pytest.skip("no guards")
+    mode = [0]
+    look = Guards._look
+    monkeypatch.setattr(Guards, "_look", staticmethod(lambda tensor: (mode[0], look(tensor))))
+    alike(Tensor, is_at_once=False)
+    for mode[0] in (1, 2):
+        with pytest.raises(AssertionError, match="each array was looked at"):
+            alike(Tensor)
+        alike(Tensor, is_at_once=False)
+        alike(Tensor)
+
+
+def test_guards_that_are_missing_or_not_sound_are_done_without() -> None:
+    assert guards.maker(SimpleNamespace(_C=SimpleNamespace())) is None
+
+    class Trusting:
+        def __init__(self, *tensors: Any, **dims: Any) -> None:
+            pass
+
+        def check(self, *tensors: Any) -> bool:
+            return True
+
+    class Anything:
+        """A tensor, or a module, as far as `guards` looks at one."""
+
+        shape: tuple[int, ...] = ()
+        no_grad = contextlib.nullcontext
+
+        def __getattr__(self, name: str) -> Any:
+            return Anything()
+
+        def __call__(self, *_: Any, **__: Any) -> Any:
+            return Anything()
+
+        def __getitem__(self, _: Any) -> Any:
+            return Anything()
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(())
+
+    module: Any = Anything()
+    module._C = SimpleNamespace(
+        _dynamo=SimpleNamespace(guards=SimpleNamespace(TensorGuards=Trusting))
+    )
+    assert guards._is_sound(module, lambda *tensors: Trusting().check) is False
+    assert guards.maker(module) is None
+    module.empty = refuse
+    assert guards.maker(module) is None, "what it is tried with does not exist"
+
+
 # *** the array interface ***
 
 
@@ -250,15 +425,41 @@ def on(stream: TorchStream) -> Iterator[None]:
     ON.pop()
 
 
-@pytest.fixture(params=["raw stream", "stream"])
+class Guards:
+    """As PyTorch's: made from tensors, and told by others whether they lie alike."""
+
+    def __init__(
+        self, *tensors: Tensor, dynamic_dims_sizes: Any = None, dynamic_dims_strides: Any = None
+    ) -> None:
+        assert dynamic_dims_sizes == [list(each.shape) for each in tensors]
+        assert dynamic_dims_strides == [list(each.stride()) for each in tensors]
+        self.seen = [self._look(each) for each in tensors]
+
+    def check(self, *tensors: Tensor) -> bool:
+        if len({id(each) for each in tensors}) < len(tensors):
+            return False
+        return [self._look(each) for each in tensors] == self.seen
+
+    @staticmethod
+    def _look(tensor: Tensor) -> Any:
+        if not isinstance(tensor, Tensor):
+            return type(tensor)
+        lies = tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
+        return type(tensor), lies, tensor.is_neg(), tensor.requires_grad
+
+
+@pytest.fixture(params=["raw stream", "stream", "guards"])
 def torch(request: Any, monkeypatch: pytest.MonkeyPatch, fake: FakeDriver) -> ModuleType:
     module: Any = ModuleType("torch")
     module.float32 = DTYPES["torch.float32"]
     module.grad = True
     module.is_grad_enabled = lambda: module.grad
     module._C = SimpleNamespace()
-    if request.param == "raw stream":
+    if request.param != "stream":
         module._C._cuda_getCurrentRawStream = lambda index: CURRENT + index
+    if request.param == "guards":
+        module._C._dynamo = SimpleNamespace(guards=SimpleNamespace(TensorGuards=Guards))
+        monkeypatch.setattr(guards, "_is_sound", lambda torch, make: True)
     module.cuda = SimpleNamespace(
         current_stream=lambda index: TorchStream(CURRENT + index),
         Stream=TorchStream,
