@@ -6,13 +6,11 @@
 `tl.dot(input_precision="ieee")`, the fastest of `triton_kernel.TILES`. Data, FP64 bound and the
 flush of the L2 cache are those of `autotune bench`; times are medians of event pairs. What is not
 installed is left out, with the reason. The file is written after each problem, and those that it
-has already are not measured again.
+has already, of the same commit and device, are not measured again.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -21,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import selection
-from provenance import arguments, write
+from provenance import arguments, earlier, write
 
 from autotune import device, verify
 from autotune.measure.timing import flush_bytes
@@ -217,14 +215,6 @@ def libraries(l2_bytes: int) -> tuple[list[Library], dict[str, str], dict[str, s
         except (ImportError, RuntimeError, metadata.PackageNotFoundError) as error:
             missing[name] = f"{type(error).__name__}: {error}"
     return found, versions, missing
-
-
-def earlier(options: argparse.Namespace) -> dict[str, Any]:
-    """What the file holds of an earlier run."""
-    if not options.out.exists():
-        return {}
-    found: dict[str, Any] = json.loads(options.out.read_text())["problems"]
-    return found
 
 
 def line(row: dict[str, Any], names: Sequence[str]) -> str:

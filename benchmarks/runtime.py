@@ -7,13 +7,11 @@ of the host, on arrays of PyTorch, of CuPy, and of a class with nothing but the 
 *Suite*: `sgemm` from the store as it is, beside `torch.mm` and `cupy.matmul` with TF32 off, timed
 in turns on the same arrays with a cold L2 cache. *Random*: calls of any size, layout, distance
 between rows, alignment and batch against FP64, from several threads. The file is written after each
-step; problems that it has already are not timed again.
+step; problems that it has already, of the same commit and device, are not timed again.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 import time
@@ -25,7 +23,7 @@ import numpy as np
 import peers
 import selection
 from peers import Library, Run
-from provenance import arguments, write
+from provenance import arguments, earlier, write
 
 import autotune
 from autotune import device, settings, verify
@@ -250,14 +248,6 @@ def random_calls(library: Library, count: int) -> dict[str, Any]:
         "wrong": [each["call"] for each in found if not each["is_right"]],
         "max_error_share": max(each["error_share"] for each in found),
     }
-
-
-def earlier(options: argparse.Namespace) -> dict[str, Any]:
-    """What the file holds of an earlier run."""
-    if not options.out.exists():
-        return {}
-    found: dict[str, Any] = json.loads(options.out.read_text())["problems"]
-    return found
 
 
 def main() -> None:

@@ -47,7 +47,9 @@ def profile_counters() -> str:
     """Figures foreseen without a GPU beside the counters of Nsight Compute."""
     results = _load("profile_h200.json")
     profiles = results["profiles"]
-    rows: dict[str, list[str]] = {}
+    # Not every kernel has each figure; that with most of them has them in order.
+    longest = max((entry["comparisons"] for entry in profiles.values()), key=len)
+    rows = {each["name"]: ["-"] * (2 * len(profiles)) for each in longest}
     for number, entry in enumerate(profiles.values()):
         for each in entry["comparisons"]:
             cells = rows.setdefault(each["name"], ["-"] * (2 * len(profiles)))

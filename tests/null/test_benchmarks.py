@@ -448,9 +448,21 @@ def test_libraries_that_are_missing_are_named() -> None:
     assert all("Error: " in why for why in missing.values())
 
 
-def test_problems_that_a_file_has_are_not_measured_again(tmp_path: Path) -> None:
-    peers = script("peers")
-    out = tmp_path / "peers.json"
-    assert peers.earlier(Namespace(out=out)) == {}
-    out.write_text(json.dumps(PEERS))
-    assert set(peers.earlier(Namespace(out=out))) == {"sgemm/1024x1024x1024/nn"}
+def test_a_run_goes_on_with_a_file_of_its_own_kind_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provenance = script("provenance")
+    here = {
+        "device": "H", "driver": "580", "compiler": "nvrtc 13", "door": "pycuda", "commit": "abc",
+        "date": "today",
+    }  # fmt: skip
+    monkeypatch.setattr(provenance, "provenance", lambda options: here)
+    options = Namespace(out=tmp_path / "peers.json")
+    assert provenance.earlier(options) == {}
+    file = {"provenance": {**here, "date": "yesterday"}, "problems": {"one": {}}}
+    options.out.write_text(json.dumps(file))
+    assert provenance.earlier(options) == {"one": {}}
+    for name in ("device", "driver", "compiler", "door", "commit"):
+        options.out.write_text(json.dumps({**file, "provenance": {**here, name: "another"}}))
+        assert provenance.earlier(options) == {}
+        assert f"is begun anew: {name} differ" in capsys.readouterr().out
