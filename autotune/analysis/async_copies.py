@@ -14,9 +14,9 @@ of 128 bytes to one line, all by the same half or in whole, each to another sect
 even to even sectors and from odd to odd, or all the other way round. Where a lane copies nothing,
 the instruction costs that for all its lanes, and the passes of a copy through the cache as well.
 
-The rules were found from 691 patterns counted by Nsight Compute on an H200, and give each count of
-those in tests/data/async_copies_sm90.csv. Not known is what several lanes cost that copy nothing
-from one and the same place.
+The rules were found from patterns counted by Nsight Compute on an H200. They give every count of
+the 653 that benchmarks/async_copies.py records but for 7, in which several lanes that copy nothing
+name one source: 1 or 2 passes more than foreseen.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotune.analysis.global_memory import SECTOR_BYTES
 from autotune.analysis.shared_memory import BANKS, LANES, WIDTHS_BYTES, WORD_BYTES
 from autotune.errors import UsageError
 
 BYPASSING_BYTES = 16
 """Width of copies past the L1 cache."""
 
-SECTOR_BYTES = 32
 LINE_BYTES = 128
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import sys
+import weakref
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -278,6 +280,19 @@ def test_what_cannot_be_taken_is_refused_after_calls_that_could(
     out = make(8, 8)
     autotune.sgemm(three[0], three[0], show(out))
     assert np.array_equal(out, three[0].array @ three[0].array)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_remembered_of_a_call_keeps_no_array_alive(
+    torch: Any, cupy: Any, make: Maker, kind: str
+) -> None:
+    three = [globals()[kind](make(8, 8)) for _ in range(3)]
+    for _ in range(2):
+        autotune.sgemm(*three)
+    seen = [weakref.ref(each) for each in three]
+    three.clear()
+    gc.collect()
+    assert [each() for each in seen] == [None] * 3
 
 
 def test_gradients_are_asked_about_where_they_may_be_on_again(torch: Any, make: Maker) -> None:
