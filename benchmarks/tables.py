@@ -267,6 +267,7 @@ def throughput() -> str:
     rows = [
         [
             each["shape"],
+            each.get("sampler", "auto"),
             str(each["search"]["tried"]),
             _number(each["verified_per_s"], 1),
             _share(each["search"]["busy_share"]),
@@ -277,8 +278,8 @@ def throughput() -> str:
         for each in results["searches"]
     ]
     headings = [
-        "problem", "variants", "verified a second", "measuring process busy", "ms each there",
-        "s of a compiler each", "best, TFLOP/s",
+        "problem", "sampler", "variants", "verified a second", "measuring process busy",
+        "ms each there", "s of a compiler each", "best, TFLOP/s",
     ]  # fmt: skip
     note = f"{results['cpus']} CPU cores. "
     return _grid(headings, rows, note + _origin("throughput.py", [results["provenance"]]))

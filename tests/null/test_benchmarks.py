@@ -165,12 +165,12 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
             "cpus": 16,
             "searches": [
                 {
-                    "shape": "4096x4096x4096", "search": SEARCH, "verified_per_s": 10.24,
-                    "worker_ms_per_variant": 69.6, "compile_s_mean": 1.234,
+                    "shape": "4096x4096x4096", "sampler": "random", "search": SEARCH,
+                    "verified_per_s": 10.24, "worker_ms_per_variant": 69.6, "compile_s_mean": 1.234,
                 }
             ],
         },
-        "| 4096x4096x4096 | 300 | 10.2 | 71% | 70 | 1.23 | 54.8 |",
+        "| 4096x4096x4096 | random | 300 | 10.2 | 71% | 70 | 1.23 | 54.8 |",
     ),
     "holds": (
         {
@@ -325,11 +325,13 @@ def test_throughput_counts_what_a_search_made(
 ) -> None:
     throughput = script("throughput")
     search = throughput.api.search
-    monkeypatch.setattr(
-        throughput.api,
-        "search",
-        lambda shape, door, **more: search(shape, arch=75, door=FakeDoor, **more),
-    )
+    asked = []
+
+    def searched(shape: str, *, door: Any, sampler: str, **more: Any) -> Any:
+        asked.append(sampler)
+        return search(shape, arch=75, door=FakeDoor, sampler=sampler, **more)
+
+    monkeypatch.setattr(throughput.api, "search", searched)
     compiled = tmp_path / "kernels" / "ab"
     compiled.mkdir(parents=True)
     for number, seconds in enumerate((1.5, 0.5, 1.0)):
@@ -338,7 +340,8 @@ def test_throughput_counts_what_a_search_made(
     failed = {"sha256": "", "result": {"outcome": "compile_error", "message": ""}}
     (compiled / "failed.json").write_text(json.dumps(failed))
     assert throughput.seconds_of_compiling(tmp_path) == [0.5, 1.0, 1.5]
-    found = throughput.measure(PROBLEM.shape, 12, 0, None)
+    found = throughput.measure(PROBLEM.shape, 12, 0, None, "random")
+    assert found["sampler"] == "random" and asked == ["random"]
     assert found["compiled"] == 0 and found["compile_s_mean"] is None
     assert (found["search"]["tried"], found["verified"]) == (12, 12)
     assert found["verified_per_s"] == pytest.approx(found["search"]["trials_per_s"], rel=1e-12)
