@@ -68,8 +68,10 @@ def counted(operand: str, kind: Kind, width: int, requests: Iterable[tuple[Words
     """Adds up requests of warps, each with the number of times that it is made.
 
     Args:
+        kind: Other than `shared copy`, for which `copied` is.
         width: Words per lane.
     """
+    assert kind != "shared copy", "what a copy costs depends on its sources as well"
     width_bytes = WORD_BYTES * width
     made = passes = conflicts = touched = 0
     for words, times in requests:

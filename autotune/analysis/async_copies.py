@@ -101,19 +101,16 @@ def copy_cost(
     asked = len(_sectors(copied))
     if len(copied) == len(lanes):
         return CopyCost(_requests(lanes), 0, asked)
-    filled = sum(
-        _passes([_Lane(lane.source, lane.target, True) for lane in group], width_bytes)
-        for group in groups.values()
-    )
+    filled = sum(_passes(group, width_bytes, every_source=True) for group in groups.values())
     return CopyCost(_requests(lanes) + filled, banked - len(groups), asked)
 
 
-def _passes(lanes: Sequence[_Lane], width_bytes: int) -> int:
-    """Of a group of lanes through the banks."""
+def _passes(lanes: Sequence[_Lane], width_bytes: int, every_source: bool = False) -> int:
+    """Of a group of lanes through the banks; with every source, also of those that copy nothing."""
     # Accesses are aligned, so that two have all of their banks in common, or none.
     places = BANKS * WORD_BYTES // width_bytes
     banks = [
-        (lane.source // width_bytes % places if lane.is_inside else None,
+        (lane.source // width_bytes % places if lane.is_inside or every_source else None,
          lane.target // width_bytes % places)
         for lane in lanes
     ]  # fmt: skip

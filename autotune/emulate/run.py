@@ -252,12 +252,8 @@ def _parsed(
             faults.append(RawFault(*numbers[:10], detail=tuple(numbers[10:])))
         elif word == "pattern":
             access, words, at, *places = numbers
-            offsets, sources, inside = (
-                places[:LANES],
-                places[LANES : 2 * LANES],
-                places[2 * LANES :],
-            )
-            patterns.append(Pattern(access, words, at, tuple(offsets), tuple(sources), *inside))
+            offsets, sources = tuple(places[:LANES]), tuple(places[LANES : 2 * LANES])
+            patterns.append(Pattern(access, words, at, offsets, sources, *places[2 * LANES :]))
         elif word == "block":
             launch, block, *pairs = numbers
             counts[launch, block] = dict(zip(pairs[::2], pairs[1::2], strict=True))

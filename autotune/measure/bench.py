@@ -64,7 +64,7 @@ _ROUND_SAMPLES = 3
 _ROUND_NS = 2e7
 _CONFIRM_WARM_UP_MS = 20.0
 """Long enough for the clocks to come up, and too short for the device's power limit to take them
-down again: 300 ms made the same kernel take 8 % longer than when others ran beside it."""
+down again: after 300 ms a kernel took 5 % longer alone than beside another (docs/tuning.md)."""
 _ARENAS_SHARE = 0.4
 """Of the device's memory: what problems keep between their turns."""
 
