@@ -81,6 +81,10 @@ class Event(Protocol):
         """Enqueues it."""
         ...
 
+    def is_done(self) -> bool:
+        """Whether the device has come to it; does not wait."""
+        ...
+
     def elapsed_ns(self, start: Event) -> float:
         """Waits for this event; the time since `start` in ns."""
         ...

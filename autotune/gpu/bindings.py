@@ -246,6 +246,14 @@ class BindingsEvent:
     def record(self) -> None:
         call(driver.cuEventRecord, self.handle, _DEFAULT_STREAM)
 
+    def is_done(self) -> bool:
+        (status,) = driver.cuEventQuery(self.handle)
+        if status == driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise failure("cuEventQuery", status)
+        return True
+
     def elapsed_ns(self, start: Event) -> float:
         assert isinstance(start, BindingsEvent)
         call(driver.cuEventSynchronize, self.handle)

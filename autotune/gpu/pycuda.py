@@ -130,6 +130,10 @@ class PyCudaEvent:
         with _errors():
             self.event.record()
 
+    def is_done(self) -> bool:
+        with _errors():
+            return bool(self.event.query())
+
     def elapsed_ns(self, start: Event) -> float:
         assert isinstance(start, PyCudaEvent)
         with _errors():

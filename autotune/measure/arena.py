@@ -11,6 +11,7 @@ import numpy as np
 from autotune import verify
 from autotune.errors import DeviceError
 from autotune.gpu import Context, Values
+from autotune.measure.places import Places, Source
 from autotune.measure.probe import Probe
 from autotune.measure.workspaces import Workspaces, require_bytes
 from autotune.types import Problem, Workspace
@@ -103,6 +104,18 @@ class Arena:
             key = data, operand.name
             values[operand.name] = self._bases[key] + self._placements[key].offset_bytes
         return values
+
+    def places(self, workspaces: Iterable[Workspace], count: int) -> Places:
+        """Other places for the random data and for what plans need beside it."""
+        sources = {}
+        for operand in self.problem.operands:
+            is_kept = operand is self._output and "random" in self._kept
+            base = self._bases["random", operand.name]
+            sources[operand.name] = Source(
+                address=self._kept["random"] if is_kept else base,
+                placement=self._placements["random", operand.name],
+            )
+        return Places(self._context, self.problem, sources, workspaces, count, self._seed)
 
     def reserve(self, workspaces: Iterable[Workspace]) -> None:
         """Makes room for a plan's workspaces: one that has to grow gets another address.

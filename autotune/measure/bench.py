@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ from autotune.errors import (
     ShapeError,
     TemplateError,
 )
-from autotune.gpu import Context, Kernel
+from autotune.gpu import Context, Kernel, Values
 from autotune.measure import vendor
 from autotune.measure.arena import DATA, Arena
 from autotune.measure.jobs import AnyJob, VendorJob
@@ -62,6 +62,9 @@ _RECHECK_NS = 3e8
 _RESOLUTION_SHARE = 0.05
 _ROUND_SAMPLES = 3
 _ROUND_NS = 2e7
+_SHORT_NS = 5e4
+_SHORT_ROUNDS = 3
+"""For kernels that take less than `_SHORT_NS`, whose time depends most on where the data lies."""
 _CONFIRM_WARM_UP_MS = 20.0
 """Long enough for the clocks to come up, and too short for the device's power limit to take them
 down again: after 300 ms a kernel took 5 % longer alone than beside another (docs/tuning.md)."""
@@ -86,7 +89,8 @@ class Candidate:
 
     Attributes:
         number: Its place among the jobs of the request.
-        exact, timed: One run of the plan on the integer data, and on the random data.
+        bind: Makes one run of the plan on the data that lies at some addresses.
+        exact, timed: Such runs, on the integer data and on the random data.
         workspaces: Of the plan.
         first_ns, second_ns: Its first run, on the integer data, which pays for loading; and the
             next, on the random data.
@@ -94,6 +98,7 @@ class Candidate:
 
     job: AnyJob
     number: int
+    bind: Callable[[Values], Run]
     exact: Run
     timed: Run
     workspaces: tuple[Workspace, ...] = ()
@@ -166,7 +171,7 @@ class Bench:
                     alive.append(candidate)
                 except _CANDIDATE_ERRORS as error:
                     results[number] = self._failure(job, error)
-            taken = self._interleave(alive, rounds, seed)
+            taken = self._interleave(alive, arena, rounds, seed)
             for candidate in alive:
                 try:
                     results[candidate.number] = self._confirmed(
@@ -230,10 +235,12 @@ class Bench:
     def _load(self, job: AnyJob, number: int, arena: Arena, stack: ExitStack) -> Candidate:
         self._tell("load", number)
         device = self._context.device
-        runs: list[Run] = []
         workspaces: tuple[Workspace, ...] = ()
         if isinstance(job, VendorJob):
-            runs = [vendor.prepare(job.problem, arena.values(data), device) for data in DATA]
+
+            def bind(values: Values) -> Run:
+                return vendor.prepare(job.problem, values, device)
+
         else:
             workspaces = job.plan.workspaces
             module = self._context.load(job.cubin)
@@ -241,12 +248,13 @@ class Bench:
             for launch in job.plan.launches:
                 if shortage := shortages(module.kernel(launch.entry), launch, device):
                     raise Rejected(Outcome.launch_error, shortage)
-            for data in DATA:
-                values = arena.values(data, workspaces)
-                launches = [module.prepare(launch, values) for launch in job.plan.launches]
-                runs.append(_in_order(launches))
+
+            def bind(values: Values) -> Run:
+                return _in_order([module.prepare(launch, values) for launch in job.plan.launches])
+
+        exact, timed = (bind(arena.values(data, workspaces)) for data in DATA)
         return Candidate(
-            job=job, number=number, exact=runs[0], timed=runs[1], workspaces=workspaces
+            job=job, number=number, bind=bind, exact=exact, timed=timed, workspaces=workspaces
         )
 
     def _verify(self, candidate: Candidate, arena: Arena, whole: bool = False) -> bool:
@@ -294,9 +302,9 @@ class Bench:
         return answer
 
     def _interleave(
-        self, candidates: Sequence[Candidate], rounds: int, seed: int
+        self, candidates: Sequence[Candidate], arena: Arena, rounds: int, seed: int
     ) -> dict[int, list[list[float]]]:
-        """Samples of each candidate, round by round."""
+        """Samples of each candidate, round by round, each round in another place of memory."""
         samples: dict[int, list[list[float]]] = {each.number: [] for each in candidates}
         order = random.Random(seed)
         # The device may have idled since the search: its clocks come up under the finalists
@@ -307,15 +315,24 @@ class Bench:
             # The first run paid for loading: a whole library, for the vendor's kernel.
             candidate.first_ns = self._timer.once(candidate.timed)
             self._timer.warm_up(candidate.timed, candidate.first_ns, share)
-        for _ in range(rounds):
-            for candidate in order.sample(list(candidates), len(candidates)):
-                self._tell("time", candidate.number)
-                count = launches_a_round(candidate.first_ns) - 1
-                candidate.timed()  # its code and operands' pages, not its predecessor's
-                samples[candidate.number].append(
-                    self._timer.sample(candidate.timed, count, cold=candidate.job.cold)
-                )
-                candidate.conditions = self._timer.conditions
+        if candidates:
+            rounds = rounds_for(min(candidate.first_ns for candidate in candidates), rounds)
+        self._tell("prepare", 0)
+        workspaces = [each for candidate in candidates for each in candidate.workspaces]
+        with closing(arena.places(workspaces, rounds)) as places:
+            for number in range(rounds):
+                for candidate in order.sample(list(candidates), len(candidates)):
+                    self._tell("time", candidate.number)
+                    run = candidate.timed
+                    if places:
+                        place = number % len(places)
+                        run = candidate.bind(places.values(place, candidate.workspaces))
+                    count = launches_a_round(candidate.first_ns) - 1
+                    run()  # its code and operands' pages, not its predecessor's
+                    samples[candidate.number].append(
+                        self._timer.sample(run, count, cold=candidate.job.cold)
+                    )
+                    candidate.conditions = self._timer.conditions
         return samples
 
     def _confirmed(
@@ -451,6 +468,11 @@ def now() -> str:
 def launches_a_round(time_ns: float) -> int:
     """Runs of a kernel in each round of a confirm: one that is not timed, and its samples."""
     return 1 + (_ROUND_SAMPLES if time_ns < _ROUND_NS else 1)
+
+
+def rounds_for(time_ns: float, rounds: int) -> int:
+    """Rounds of a confirm whose fastest kernel takes so long: more places for a short one."""
+    return rounds * (_SHORT_ROUNDS if time_ns < _SHORT_NS else 1)
 
 
 def _is_slower(time_ns: float, job: AnyJob) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from autotune.device import Monitor
+from autotune.errors import DeviceError
 from autotune.gpu import Context, Event
 from autotune.measure.jobs import Limits
 from autotune.measure.probe import Probe
@@ -20,17 +21,15 @@ MIB = 1024 * 1024
 _WINDOW_NS = 100_000
 _MOST_LAUNCHES = 200
 _ENQUEUE_NS = 15_000
+"""For the host's part of a launch or an event: how long the device waits at first."""
+_ATTEMPTS = 10
 _FIRST_BATCH = 5
 _BATCH = 4
 _IMPOSSIBLE = 0.95
 
 
 def flush_bytes(l2_bytes: int) -> int:
-    """Size of the buffer that empties the L2 cache: twice the cache, within 32-512 MiB.
-
-    Filling 32 MiB takes some 30 us at 1 TB/s, longer than the host needs to enqueue the next
-    events and launches: the device never waits for it inside a sample.
-    """
+    """Size of the buffer that empties the L2 cache: twice the cache, within 32-512 MiB."""
     return min(max(2 * l2_bytes, 32 * MIB), 512 * MIB)
 
 
@@ -104,13 +103,15 @@ class Timer:
         self._flush_bytes = flush_bytes(context.device.l2_bytes)
         self._flush = context.allocate(self._flush_bytes)
         self._events: list[tuple[Event, Event]] = []
+        self._enqueue_ns = _ENQUEUE_NS
         self.conditions = Conditions()
         # What two events with nothing between them read: the part of a time that is not the run's.
         self.resolution_ns = quantile(self.sample(lambda: None, 9, cold=True), 0.5)
 
     def once(self, run: Run) -> float:
-        """Time of one run in ns, its first launch's costs included."""
-        return self.sample(run, 1, cold=True)[0]
+        """Time of one run in ns, its first launch's costs and the host's included."""
+        ((time_ns, _),) = self._windows(run, 1, cold=True, launches=1)
+        return time_ns
 
     def warm_up(self, run: Run, estimate_ns: float, warm_up_ms: float) -> None:
         """Runs for about so long; not at all for a time below zero."""
@@ -122,28 +123,55 @@ class Timer:
     def sample(self, run: Run, count: int, *, cold: bool, launches: int = 1) -> list[float]:
         """Times of `count` windows of so many runs, in ns a run.
 
-        All are enqueued at once behind a fill or a wait, so that the device never waits for the
-        host between two events; the fill that empties the cache lies outside of them.
+        Windows in which the device waited for the host are taken again, behind a longer wait if
+        most did.
+
+        Raises:
+            DeviceError: the host does not keep up, however long the device waits.
+        """
+        times: list[float] = []
+        for _ in range(_ATTEMPTS):
+            taken = self._windows(run, count - len(times), cold=cold, launches=launches)
+            good = [time_ns for time_ns, is_late in taken if not is_late]
+            times += good
+            if len(times) == count:
+                return times
+            if 2 * len(good) < len(taken):
+                self._enqueue_ns *= 2
+        raise DeviceError(
+            f"this machine takes more than {self._enqueue_ns / 1e6:.1f} ms to enqueue a launch, so "
+            "that times would be the host's and not the device's; is it overloaded?"
+        )
+
+    def _windows(
+        self, run: Run, count: int, *, cold: bool, launches: int
+    ) -> list[tuple[float, bool]]:
+        """Windows with times in ns a run, and whether the host was late for each.
+
+        All are enqueued at once, each behind a wait in which the host enqueues its events and runs:
+        a time would be the host's, were the device through with a wait before.
         """
         while len(self._events) < count:
             self._events.append((self._context.event(), self._context.event()))
         pairs = self._events[:count]
+        late = []
         for start, end in pairs:
             if cold:
                 self._context.fill_bytes(self._flush, 0, self._flush_bytes)
                 # What was filled is still to be written back. The run must not pay for that: 50 MB
                 # are a fifth of what a large matrix-vector product reads.
                 self._probe.read(self._flush, self._flush_bytes)
-            else:
-                self._probe.delay(_ENQUEUE_NS * (launches + 2))
+            self._probe.delay(self._enqueue_ns * (launches + 2))
             start.record()
             for _ in range(launches):
                 run()
             end.record()
+            late.append(start.is_done())
         # Asked while the device is busy: an idle one reports other clocks.
         self.conditions = self._monitor.conditions()
         self._context.synchronize()
-        return [end.elapsed_ns(start) / launches for start, end in pairs]
+        times = [end.elapsed_ns(start) / launches for start, end in pairs]
+        return list(zip(times, late, strict=True))
 
     def launches(self, estimate_ns: float) -> int:
         """How many runs one window of a warm cache takes: short ones would drown in the events."""

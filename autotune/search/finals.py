@@ -12,6 +12,7 @@ from autotune.measure import (
     VendorJob,
     Worker,
     launches_a_round,
+    rounds_for,
     vendor_library,
     vendor_missing,
 )
@@ -104,7 +105,8 @@ def hold(run_id: int, builder: Builder, worker: Worker) -> Verdict:
 def seconds(time_ns: float, effort: Effort) -> float:
     """About how long the round takes, for kernels of this time: those that were chosen for it, and
     incumbent, default and vendor."""
-    launches = effort.rounds * launches_a_round(time_ns) + PROVING_LAUNCHES
+    rounds = rounds_for(time_ns, effort.rounds)
+    launches = rounds * launches_a_round(time_ns) + PROVING_LAUNCHES
     one_s = PREPARING_S + launches * time_ns / 1e9
     return STARTING_S + (effort.finalists + 3) * one_s
 

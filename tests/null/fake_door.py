@@ -183,6 +183,9 @@ class FakeEvent:
     def record(self) -> None:
         self.at_ns = self.context.clock_ns
 
+    def is_done(self) -> bool:
+        return self.context.is_ahead()
+
     def elapsed_ns(self, start: FakeEvent) -> float:
         return self.at_ns - start.at_ns
 
@@ -193,6 +196,8 @@ class FakeContext:
         self.clock_ns = 0.0
         self.broken = ""
         self.modules = 0
+        # Whether the device has done what was enqueued before the host is through with the next.
+        self.is_ahead: Callable[[], bool] = lambda: False
         self.filled: list[tuple[int, int]] = []
         self._bases: list[int] = []
         self._blocks: dict[int, np.ndarray] = {}

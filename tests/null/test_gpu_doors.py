@@ -65,6 +65,7 @@ class Driver:
             "cuEventRecord": (),
             "cuEventSynchronize": (),
             "cuEventElapsedTime": (1.5,),
+            "cuEventQuery": (),
             "cuMemGetInfo": (10, 20),
         }
         for name in [*self.answers, "cuFuncGetAttribute"]:
@@ -109,6 +110,21 @@ def test_bindings_context_is_pushed_and_popped_once(recorded: Driver) -> None:
     context.close()
     context.close()
     assert recorded.names == ["cuCtxPopCurrent", "cuDevicePrimaryCtxRelease"]
+
+
+def test_bindings_event_is_asked_whether_it_is_done(
+    recorded: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = bindings.Bindings().open(0).event()
+    assert event.is_done()
+    monkeypatch.setattr(
+        driver, "cuEventQuery", lambda event: (driver.CUresult.CUDA_ERROR_NOT_READY,)
+    )
+    assert not event.is_done()
+    broken = driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    monkeypatch.setattr(driver, "cuEventQuery", lambda event: (broken,))
+    with pytest.raises(DriverError, match="cuEventQuery"):
+        event.is_done()
 
 
 def test_bindings_launch(recorded: Driver) -> None:

@@ -6,20 +6,22 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_door import DEVICE, PROBE, FakeContext, FakeDoor, Spec, plan
+from fake_door import DEVICE, PROBE, FakeContext, FakeDoor, FakeModule, Spec, plan
 
 from autotune import archs, device, verify
 from autotune.errors import DeviceError, DriverError, ShapeError
+from autotune.gpu import Values
 from autotune.measure import Job, Limits, VendorJob, bench, timing, vendor, vendor_missing
 from autotune.measure.arena import Arena, require_memory
 from autotune.measure.bench import Bench, is_sticky, shortages
+from autotune.measure.places import PAGE_BYTES
 from autotune.problems.sgemm import Sgemm
-from autotune.types import LaunchPlan, Measurement, Outcome, Problem, Stage, Workspace
+from autotune.types import Launch, LaunchPlan, Measurement, Outcome, Problem, Stage, Workspace
 
 PROBLEM = Sgemm.parse("40x24x32", ldc=28, align_a=4, layout="tn")
 WITH_BETA = Sgemm.parse("17x19x23", beta_zero=False, batch=2)
@@ -282,6 +284,41 @@ def test_the_mode_is_kept_with_the_row(fake_bench: Bench) -> None:
     assert fake_bench.measure(job("empty", cold=False)).cold_l2 is False
 
 
+def test_windows_that_waited_for_the_host_are_taken_again(
+    fake_bench: Bench, context: FakeContext
+) -> None:
+    late = iter([True, False, True] + [False] * 6)
+    runs: list[int] = []
+
+    def run() -> None:
+        runs.append(1)
+        # What the host was late for takes as long as the host did.
+        context.clock_ns += 5e3 if len(runs) in (2, 4, 5, 6) else 9e3
+
+    context.is_ahead = lambda: next(late)
+    timer = fake_bench._timer
+    wait_ns = timer._enqueue_ns
+    assert timer.sample(run, 3, cold=True) == [5e3, 5e3, 5e3]
+    assert len(runs) == 5, "two of three, and both again"
+    assert timer._enqueue_ns == 2 * wait_ns, "most were late: it waits longer from now on"
+    assert timer.sample(run, 1, cold=True) == [5e3]
+    assert timer._enqueue_ns == 2 * wait_ns
+
+
+def test_a_host_that_is_never_in_time_is_no_time(fake_bench: Bench, context: FakeContext) -> None:
+    context.is_ahead = lambda: True
+    with pytest.raises(DeviceError, match="the host's and not the device's; is it overloaded"):
+        fake_bench.measure(job())
+
+
+def test_a_run_that_is_verified_is_never_repeated(fake_bench: Bench, context: FakeContext) -> None:
+    # An output that is read too would be another after a second run.
+    context.is_ahead = lambda: True
+    runs: list[int] = []
+    fake_bench._timer.once(lambda: runs.append(1))
+    assert runs == [1]
+
+
 @pytest.mark.parametrize(
     ("l2_mib", "flush_mib"),
     [(0, 32), (2, 32), (4, 32), (50, 100), (60, 120), (256, 512), (1024, 512)],
@@ -426,6 +463,104 @@ def test_confirm_warms_up_with_the_finalists(context: FakeContext) -> None:
     fake.confirm([job(ns=1e6), job(ns=2e6)], rounds=1, seed=0)
     # Not so long that a device would reach its limit of power, and lower its clocks.
     assert 20e6 < context.clock_ns < 100e6
+
+
+def placed(context: FakeContext, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """Addresses that timed runs get, one entry a bound run."""
+    seen: list[dict[str, int]] = []
+    prepare = FakeModule.prepare
+
+    def spy(module: FakeModule, launch: Launch, values: Values) -> Callable[[], None]:
+        if module.spec is not None:
+            seen.append({name: int(values[name]) for name in "abc"})
+        return prepare(module, launch, values)
+
+    monkeypatch.setattr(FakeModule, "prepare", spy)
+    return seen
+
+
+@pytest.mark.parametrize("problem", [PROBLEM, WITH_BETA])
+def test_each_confirm_round_lies_elsewhere(
+    fake_bench: Bench, context: FakeContext, monkeypatch: pytest.MonkeyPatch, problem: Sgemm
+) -> None:
+    seen = placed(context, monkeypatch)
+    inputs: list[np.ndarray] = []
+    run = FakeModule.run
+
+    def spy(module: FakeModule, spec: Spec, values: Values) -> None:
+        words = context.words(int(values["a"]), problem.operands[0].span_elements)
+        inputs.append(words.copy())
+        run(module, spec, values)
+
+    monkeypatch.setattr(FakeModule, "run", spy)
+    fake_bench.measure(job(problem=problem))
+    free_bytes, _ = context.memory()
+    seen.clear()
+    jobs = [job(problem=problem), job(problem=problem, ns=2e6)]
+    assert medians(fake_bench.confirm(jobs, rounds=7, seed=0)) == [1e6, 2e6]
+    assert context.memory()[0] == free_bytes, "and all of it is freed"
+
+    bound = seen[4:]  # after those of both kernels on both data
+    assert len(bound) == 2 * 7
+    turns = [bound[at] for at in range(0, 14, 2)]
+    assert turns == [bound[at] for at in range(1, 14, 2)], "both in the same place"
+    for name in "abc":
+        starts = [turn[name] for turn in turns]
+        assert len(set(starts)) == 7
+        assert len({start % PAGE_BYTES for start in starts}) > 5, "not at the starts of pages"
+        aligned = [start % 256 for start in starts]
+        assert len(set(aligned)) == 1, "its alignment is the problem's"
+    values = {words.tobytes() for words in inputs}
+    assert len(values) == 2, "integers and random data, the same in every place"
+
+
+def test_a_short_kernel_is_confirmed_in_more_places(fake_bench: Bench) -> None:
+    (short,) = fake_bench.confirm([job(ns=4e4)], rounds=5, seed=0)
+    (longer,) = fake_bench.confirm([job(ns=6e4)], rounds=5, seed=0)
+    assert (short.samples, longer.samples) == (45, 15)
+    assert [bench.rounds_for(ns, 9) for ns in (4.9e4, 5e4)] == [27, 9]
+
+
+def test_the_interval_says_what_another_place_does(
+    fake_bench: Bench, context: FakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = FakeModule.run
+
+    def slower_there(module: FakeModule, spec: Spec, values: Values) -> None:
+        run(module, spec, values)
+        context.clock_ns += int(values["a"]) % PAGE_BYTES / PAGE_BYTES * 1e5
+
+    monkeypatch.setattr(FakeModule, "run", slower_there)
+    (measured,) = fake_bench.confirm([job(ns=1e6)], rounds=9, seed=0)
+    low_ns, high_ns = measured.interval_ns or (0, 0)
+    assert high_ns - low_ns > 2e4, "samples of one place agree to the nanosecond"
+
+
+def test_there_are_fewer_places_where_memory_is_short(
+    fake_bench: Bench, context: FakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = placed(context, monkeypatch)
+    fake_bench.measure(job())
+    _, total_bytes = context.memory()
+    for free_bytes, expected in ((4 * 3 * 2**21, 2), (2**21, 0)):
+        monkeypatch.setattr(context, "memory", lambda free=free_bytes: (free, total_bytes))
+        seen.clear()
+        (measured,) = fake_bench.confirm([job()], rounds=5, seed=0)
+        assert (measured.is_ok, measured.samples) == (True, 15)
+        addresses = {each["a"] for each in seen[2:]}
+        assert len(addresses) == expected, "it takes turns with those that there are"
+
+    def full(size_bytes: int) -> int:
+        raise DriverError("cuMemAlloc", 2, "CUDA_ERROR_OUT_OF_MEMORY")
+
+    monkeypatch.setattr(context, "memory", lambda: (total_bytes, total_bytes))
+    monkeypatch.setattr(context, "allocate", full)
+    assert fake_bench.confirm([job()], rounds=2, seed=0)[0].is_ok, "another program was faster"
+
+
+def test_places_have_workspaces_of_their_own(fake_bench: Bench) -> None:
+    # The fake kernel asserts that counters are zero before each run.
+    assert all(each.is_ok for each in fake_bench.confirm([split(), split()], rounds=4, seed=0))
 
 
 def test_confirm_leaves_out_what_fails(fake_bench: Bench) -> None:
