@@ -30,6 +30,7 @@ SAMPLES, QUICK_SAMPLES = 25, 5
 BUDGET_NS = 3e8
 FLUSHES = 8
 """Fills and reads of the flush buffer before a sample: so long the host has to enqueue it."""
+MOST_LATE = 50
 
 Run = Callable[[], None]
 
@@ -48,8 +49,8 @@ class Library(Protocol):
     def flush(self) -> None:
         """Enqueues what empties the L2 cache: a fill, and a read that has it written back."""
 
-    def elapsed_ns(self, run: Run) -> float:
-        """Time between two events around a run."""
+    def elapsed_ns(self, run: Run) -> float | None:
+        """Time between two events around a run; None where the device waited for the host."""
 
     def products(self, sizes: dict[str, Any], a: Any, b: Any, c: Any) -> dict[str, Run]:
         """Ways to compute C = op(A) op(B), by name, on arrays of (batch, rows, columns)."""
@@ -81,13 +82,14 @@ class Torch:
         self._flush.zero_()
         self.torch.amax(self._flush.view(self.torch.int32))
 
-    def elapsed_ns(self, run: Run) -> float:
+    def elapsed_ns(self, run: Run) -> float | None:
         start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         run()
         end.record()
+        is_late = start.query()
         end.synchronize()
-        return 1e6 * float(start.elapsed_time(end))
+        return None if is_late else 1e6 * float(start.elapsed_time(end))
 
     def products(self, sizes: dict[str, Any], a: Any, b: Any, c: Any) -> dict[str, Run]:
         x, y = transposed(a, sizes["layout"][0]), transposed(b, sizes["layout"][1])
@@ -133,13 +135,14 @@ class CuPy:
         self._flush.data.memset_async(0, self._flush.nbytes)
         self._flush.view(self.cupy.int32).max()
 
-    def elapsed_ns(self, run: Run) -> float:
+    def elapsed_ns(self, run: Run) -> float | None:
         start, end = self.cupy.cuda.Event(), self.cupy.cuda.Event()
         start.record()
         run()
         end.record()
+        is_late = start.done
         end.synchronize()
-        return 1e6 * float(self.cupy.cuda.get_elapsed_time(start, end))
+        return None if is_late else 1e6 * float(self.cupy.cuda.get_elapsed_time(start, end))
 
     def products(self, sizes: dict[str, Any], a: Any, b: Any, c: Any) -> dict[str, Run]:
         x, y = transposed(a, sizes["layout"][0]), transposed(b, sizes["layout"][1])
@@ -152,13 +155,22 @@ class CuPy:
 LIBRARIES: tuple[Callable[[int], Library], ...] = (Torch, CuPy, Triton)
 
 
+class HostTooSlow(Exception):
+    """The device waits for the host, whatever it is given to do before."""
+
+
 def samples_ns(library: Library, run: Run, count: int) -> list[float]:
     """Times of so many runs with a cold cache, fewer where they take long."""
     found: list[float] = []
+    late = 0
     while len(found) < count and sum(found) < BUDGET_NS:
-        for _ in range(FLUSHES):
+        for _ in range(FLUSHES + late):
             library.flush()
-        found.append(library.elapsed_ns(run))
+        taken = library.elapsed_ns(run)
+        if taken is not None:
+            found.append(taken)
+        elif (late := late + 1) > MOST_LATE:
+            raise HostTooSlow(f"the host was late {late} times: the times would be its own")
     return found
 
 
@@ -189,7 +201,10 @@ def measure(library: Library, problem: Problem, case: verify.Case) -> dict[str, 
     if not times:
         return {"message": "; ".join(f"{name}: {why}" for name, why in failures.items())}
     best = min(times, key=lambda name: times[name])
-    found = samples_ns(library, runs[best], SAMPLES)
+    try:
+        found = samples_ns(library, runs[best], SAMPLES)
+    except HostTooSlow as error:
+        return {"message": f"{best}: {error}"}
     median_ns = statistics.median(found)
     return {
         "way": best,

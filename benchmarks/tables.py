@@ -309,6 +309,28 @@ def holds() -> str:
     return _grid(headings, rows, _origin("holds.py", [results["provenance"]]))
 
 
+def placement() -> str:
+    """Short kernels in fresh processes, with data that stays in a place and that moves."""
+    results = _load("placement_h200.json")
+    rows = []
+    for line in results["problems"]:
+        cells = [line["problem"].partition("/")[2], str(line["processes"])]
+        for name in ("stays", "moved"):
+            spread = line[name]
+            cells += [
+                f"{spread['median_ns'] / 1e3:.2f}",
+                f"{spread['largest_difference_percent']:.1f}",
+                str(spread["within_1_percent"]),
+            ]
+        rows.append([*cells, str(line["intervals_with_the_median"])])
+    one = ["us", "farthest from it, %", "within 1 %"]
+    headings = [
+        "problem", "processes", *(f"one place: {each}" for each in one),
+        *(f"many: {each}" for each in one), "intervals with the median",
+    ]  # fmt: skip
+    return _grid(headings, rows, _origin("placement.py", [results["provenance"]]))
+
+
 def calls() -> str:
     """What a call costs the host, beyond the launch itself, in us."""
     results = _load(RUNTIME)
@@ -436,6 +458,7 @@ TABLES = {
     "peers": peers,
     "throughput": throughput,
     "holds": holds,
+    "placement": placement,
     "calls": calls,
     "runtime": runtime,
     "near": near,

@@ -187,6 +187,24 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
         },
         "| the GPU that is here | 48 | 47 | 46 | 0.21 | 1.30 |",
     ),
+    "placement": (
+        {
+            "problems": [
+                {
+                    "problem": "sgemm/8x8x8/nn", "processes": 10, "intervals_with_the_median": 9,
+                    "stays": {
+                        "median_ns": 5728.0, "largest_difference_percent": 6.04,
+                        "within_1_percent": 5,
+                    },
+                    "moved": {
+                        "median_ns": 5696.0, "largest_difference_percent": 1.12,
+                        "within_1_percent": 8,
+                    },
+                }
+            ]
+        },
+        "| 8x8x8/nn | 10 | 5.73 | 6.0 | 5 | 5.70 | 1.1 | 8 | 9 |",
+    ),
     "paths": (
         {
             "paths": [
@@ -248,6 +266,24 @@ def test_tables_of_other_records(name: str, tables: ModuleType, tmp_path: Path) 
     assert line in made
     assert len({each.count("|") for each in made if each.startswith("|")}) == 1
     assert made[-1].endswith(f"`benchmarks/{file}.py`.")
+
+
+def test_placement_compares_processes() -> None:
+    rows = [
+        {
+            "problem": "sgemm/8x8x8/nn",
+            "stays_ns": stays,
+            "moved_ns": moved,
+            "moved_interval_ns": [moved - 1, moved + 1],
+        }
+        for stays, moved in ((100.0, 100.0), (110.0, 101.0), (100.5, 102.0))
+    ]
+    (line,) = script("placement").summary(rows)
+    assert line["processes"] == 3
+    assert (line["stays"]["median_ns"], line["moved"]["median_ns"]) == (100.5, 101.0)
+    assert line["stays"]["largest_difference_percent"] == pytest.approx(100 * 9.5 / 100.5)
+    assert (line["stays"]["within_1_percent"], line["moved"]["within_1_percent"]) == (2, 3)
+    assert line["intervals_with_the_median"] == 3
 
 
 def test_writing_fills_the_pages_and_draws(
@@ -370,7 +406,7 @@ class Numpy:
     def flush(self) -> None:
         self.flushed += 1
 
-    def elapsed_ns(self, run: Any) -> float:
+    def elapsed_ns(self, run: Any) -> float | None:
         run()
         return float(run.ns)
 
@@ -430,6 +466,27 @@ def test_a_library_without_a_right_way_has_a_reason() -> None:
         Numpy({"broken": (refuse, 1.0)}), problem, verify.random_case(problem, seed=0)
     )
     assert found == {"message": "broken: ValueError: out of shared memory"}
+
+
+def test_samples_for_which_the_host_was_late_are_taken_again() -> None:
+    peers = script("peers")
+
+    class Late(Numpy):
+        late = 3
+
+        def elapsed_ns(self, run: Any) -> float | None:
+            self.late -= 1
+            return None if self.late >= 0 else 5.0
+
+    library = Late({})
+    assert peers.samples_ns(library, None, 4) == [5.0] * 4
+    waits = [0, 1, 2, 3, 3, 3, 3]
+    assert library.flushed == sum(peers.FLUSHES + wait for wait in waits), "behind longer waits"
+    problem = Sgemm.parse("8x8x8")
+    library = Late({"way": (put, 1.0)})
+    library.late = 10**6
+    found = peers.measure(library, problem, verify.random_case(problem, seed=0))
+    assert "the host was late" in found["message"]
 
 
 def test_long_runs_are_sampled_less_often() -> None:

@@ -1,0 +1,122 @@
+"""How much a short kernel's time depends on where its data lies.
+
+    python benchmarks/placement.py --db results.db --out benchmarks/results/placement_h200.json
+
+Stored bests, each timed in several fresh processes: where the process happened to put the data, as
+a trial of a search is, and in a confirm round, which goes from place to place. The file is written
+after each process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from typing import Any
+
+import selection
+from provenance import arguments, write
+
+from autotune import compile, device, render, space
+from autotune.compile import Pool
+from autotune.measure import Job, Limits, Worker
+from autotune.search import EFFORTS
+from autotune.store import Store
+from autotune.types import Binary, Config, Device, Problem
+
+ROUNDS = EFFORTS["normal"].rounds
+SHORT = "256x256x256,384x384x384,512x512x512,1024x1024x1024,64x64x4096,128x128x16384,4x7680x2560"
+ENOUGH = Limits(min_samples=81, max_samples=81, recheck_launches=1)
+"""For the data that stays: as many samples as a confirm round takes of a short kernel."""
+
+
+def jobs(options: argparse.Namespace, target: Device) -> dict[Problem, Job]:
+    """The best kernel of each problem that has one."""
+    found: dict[Problem, Job] = {}
+    with Store.open(options.db, read_only=True) as store, Pool(compile.find()) as pool:
+        for case in selection.cases(options):
+            row = store.best(case.problem, target)
+            if row is None:
+                print(f"no best of {case.problem.key}")
+                continue
+            kernel = space.load(case.problem.kernel)
+            config = kernel.config(Config.from_json(row["config_json"]))
+            variant = render.render(case.problem, config, target.arch, sm_count=target.sm_count)
+            binary = pool.submit(variant.body, target.arch).result()
+            if isinstance(binary, Binary):
+                found[case.problem] = Job(
+                    problem=case.problem, plan=variant.plan, cubin=binary.cubin, limits=ENOUGH
+                )
+    return found
+
+
+def spread(times_ns: list[float]) -> dict[str, Any]:
+    """Of the medians of several processes: the middle one, and how far the others are from it."""
+    middle = statistics.median(times_ns)
+    apart = [100 * abs(each / middle - 1) for each in times_ns]
+    return {
+        "median_ns": middle,
+        "largest_difference_percent": max(apart),
+        "within_1_percent": sum(each <= 1 for each in apart),
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each problem: both ways, and how many intervals hold the middle median."""
+    lines = []
+    for problem in dict.fromkeys(row["problem"] for row in rows):
+        mine = [row for row in rows if row["problem"] == problem]
+        moved = spread([row["moved_ns"] for row in mine])
+        holding = [
+            low <= moved["median_ns"] <= high
+            for low, high in (row["moved_interval_ns"] for row in mine)
+        ]
+        lines.append(
+            {
+                "problem": problem,
+                "processes": len(mine),
+                "stays": spread([row["stays_ns"] for row in mine]),
+                "moved": moved,
+                "intervals_with_the_median": sum(holding),
+            }
+        )
+    return lines
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--db", required=True, help="store whose bests are timed")
+    parser.add_argument("--processes", type=int, default=10)
+    selection.add_arguments(parser)
+    parser.set_defaults(only=SHORT)
+    options = parser.parse_args()
+    target = device.select()
+    rows: list[dict[str, Any]] = []
+    todo = jobs(options, target)
+    for _ in range(options.processes):
+        with Worker(target, door=options.door) as worker:
+            for problem, job in todo.items():
+                stays = worker.measure(job)
+                (moved,) = worker.confirm([job], rounds=ROUNDS)
+                if not (stays.is_ok and moved.is_ok):
+                    raise SystemExit(f"{problem.key}: {stays.message} {moved.message}")
+                rows.append(
+                    {
+                        "problem": problem.key,
+                        "stays_ns": stays.median_ns,
+                        "moved_ns": moved.median_ns,
+                        "moved_interval_ns": moved.interval_ns,
+                    }
+                )
+        write(options, {"rounds": ROUNDS, "problems": summary(rows), "rows": rows})
+    for line in summary(rows):
+        print(
+            f"{line['problem']:>30}  stays {line['stays']['median_ns'] / 1e3:7.2f} us "
+            f"+-{line['stays']['largest_difference_percent']:5.2f} %  "
+            f"moved {line['moved']['median_ns'] / 1e3:7.2f} us "
+            f"+-{line['moved']['largest_difference_percent']:5.2f} %  "
+            f"{line['intervals_with_the_median']} of {line['processes']} intervals"
+        )
+
+
+if __name__ == "__main__":
+    main()
