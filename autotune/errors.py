@@ -137,6 +137,11 @@ class DriverError(DeviceError):
         self.code = code
         self.name = name
 
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether the device has too little free memory; the context goes on working."""
+        return self.name == "CUDA_ERROR_OUT_OF_MEMORY"
+
 
 class MissingExtraError(AutotuneError):
     """A package is missing; the message gives the `pip install` line that brings it."""

@@ -38,7 +38,8 @@ GUARD_BYTES = 64 * 1024
 """Poison before and after every buffer."""
 
 WORD_BYTES = 4
-_ALLOCATION_BYTES = 256
+ALLOCATION_BYTES = 256
+"""Of which the driver makes every address a multiple."""
 _EXACT_LIMIT = 2**24
 _EXACT_REFERENCE_FLOPS = 2**35
 _BOUNDED_REFERENCE_FLOPS = 2**31
@@ -83,7 +84,7 @@ def place(operand: Operand, *, strict: bool) -> Placement:
     return Placement(
         operand=operand,
         offset_bytes=offset,
-        total_bytes=-(-total // _ALLOCATION_BYTES) * _ALLOCATION_BYTES,
+        total_bytes=-(-total // ALLOCATION_BYTES) * ALLOCATION_BYTES,
     )
 
 

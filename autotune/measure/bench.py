@@ -306,6 +306,8 @@ class Bench:
     ) -> dict[int, list[list[float]]]:
         """Samples of each candidate, round by round, each round in another place of memory."""
         samples: dict[int, list[list[float]]] = {each.number: [] for each in candidates}
+        if not candidates:
+            return samples
         order = random.Random(seed)
         # The device may have idled since the search: its clocks come up under the finalists
         # themselves, none of which then pays for it.
@@ -315,8 +317,7 @@ class Bench:
             # The first run paid for loading: a whole library, for the vendor's kernel.
             candidate.first_ns = self._timer.once(candidate.timed)
             self._timer.warm_up(candidate.timed, candidate.first_ns, share)
-        if candidates:
-            rounds = rounds_for(min(candidate.first_ns for candidate in candidates), rounds)
+        rounds = rounds_for(min(candidate.first_ns for candidate in candidates), rounds)
         self._tell("prepare", 0)
         workspaces = [each for candidate in candidates for each in candidate.workspaces]
         with closing(arena.places(workspaces, rounds)) as places:

@@ -15,11 +15,10 @@ from autotune import verify
 from autotune.errors import DriverError
 from autotune.gpu import Context, Values
 from autotune.types import Problem, Workspace
-from autotune.verify import Placement
+from autotune.verify import ALLOCATION_BYTES, Placement
 
 PAGE_BYTES = 2 * 2**20
 """Of device memory: an allocation of more gets pages that are its own."""
-_ALIGNMENT_BYTES = 256
 _SHARE = 0.25
 """Of the memory that is free: what all places together may take."""
 
@@ -64,7 +63,7 @@ class Places:
             end += source.placement.total_bytes
         for key, size_bytes in sizes.items():
             self._workspaces[key] = end
-            end += -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+            end += -(-size_bytes // ALLOCATION_BYTES) * ALLOCATION_BYTES
 
         self._allocations: list[int] = []
         self._starts: list[int] = []
@@ -75,11 +74,11 @@ class Places:
             try:
                 address = context.allocate(end + PAGE_BYTES)
             except DriverError as error:
-                if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+                if not error.is_out_of_memory:
                     raise
                 break  # another program was faster
             self._allocations.append(address)
-            start = address + draw.randrange(0, PAGE_BYTES, _ALIGNMENT_BYTES)
+            start = address + draw.randrange(0, PAGE_BYTES, ALLOCATION_BYTES)
             self._starts.append(start)
             for name, source in sources.items():
                 target = start + self._operands[name] - source.placement.offset_bytes

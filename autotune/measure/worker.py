@@ -98,7 +98,7 @@ class Worker:
 
         Args:
             rounds: Each gives three samples of a kernel, or one where a run takes over 20 ms, with
-                the data in another place of memory. There are three times as many where a kernel
+                the data in another place of memory. There are three times as many where the fastest
                 takes less than 50 us.
 
         Returns:

@@ -135,7 +135,7 @@ def _allocated(workspace: Workspace) -> int:
     try:
         return caller.allocate(workspace.size_bytes)
     except DriverError as error:
-        if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+        if not error.is_out_of_memory:
             raise
         raise DeviceError(
             f"workspace {workspace.name} takes {workspace.size_bytes} bytes of device memory, "

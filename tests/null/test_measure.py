@@ -558,9 +558,28 @@ def test_there_are_fewer_places_where_memory_is_short(
     assert fake_bench.confirm([job()], rounds=2, seed=0)[0].is_ok, "another program was faster"
 
 
-def test_places_have_workspaces_of_their_own(fake_bench: Bench) -> None:
+def test_places_have_workspaces_of_their_own(
+    fake_bench: Bench, context: FakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate = context.allocate
+
+    def dirty(size_bytes: int) -> int:
+        address = allocate(size_bytes)
+        context.bytes_at(address, size_bytes)[:] = 0xA5
+        return address
+
+    monkeypatch.setattr(context, "allocate", dirty)
     # The fake kernel asserts that counters are zero before each run.
     assert all(each.is_ok for each in fake_bench.confirm([split(), split()], rounds=4, seed=0))
+
+
+def test_nothing_is_placed_for_kernels_that_all_fail(
+    fake_bench: Bench, context: FakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fake_bench.measure(job()).is_ok
+    monkeypatch.setattr(context, "allocate", None)
+    (failed,) = fake_bench.confirm([job("half rows")], rounds=2, seed=0)
+    assert failed.outcome is Outcome.wrong_result
 
 
 def test_confirm_leaves_out_what_fails(fake_bench: Bench) -> None:
