@@ -223,12 +223,14 @@ def _restricted(environment: Environment, names: frozenset[str], rows: Any) -> E
 
 
 def _and(parts: list[Closure], read: list[frozenset[str]]) -> Closure:
+    pairs = list(zip(parts, read, strict=True))
+
     def evaluate(environment: Environment) -> Any:
         result: Any = True
-        for part, names in zip(parts, read, strict=True):
-            if not is_array(result):
-                if not result:
-                    return False
+        for part, names in pairs:
+            if result is False:
+                return False
+            if result is True:
                 value = part(environment)
                 result = _truth(value).copy() if is_array(value) else bool(value)
             else:
