@@ -16,7 +16,7 @@ from autotune.search.events import Report, Started, Status
 from autotune.search.loop import Asking, Loop
 from autotune.search.progress import Progress
 from autotune.search.setting import Setting
-from autotune.search.starts import Leaders, Start, counted, leading, near, starts
+from autotune.search.starts import Leaders, Start, counted, first_points, leading, starts
 from autotune.search.strategy import Strategy
 from autotune.types import Config, Problem
 
@@ -203,19 +203,12 @@ class Session:
         tried = self._progress.tally.times_ns
         if self.setting.worker is None:
             return Listed([config for config in self._favourites if config not in tried])
-        initial = [start.config for start in self._starts]
-        if self.setting.seeded:
-            hints = near(self.problem, self._leaders)
-            fitted = (
-                self.setting.space.fitted(config, self.problem, self.setting.arch)
-                for config in hints
-            )
-            initial = [*(config for config in fitted if config), *initial, *self._favourites]
+        initial = first_points(self._starts, self.problem, self.setting, self._leaders)
         return Strategy(
             region,
             seed=self.setting.seed,
             sampler=self.setting.sampler,
-            initial=initial,
+            initial=[*initial, *self._favourites],
             known=list(tried.items()),
             barred=self._static,
             predicted=prior.model(self.problem, self.setting.device),

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from autotune.errors import InfeasibleError
@@ -15,7 +16,7 @@ from autotune.search.setting import Setting
 from autotune.types import Config, Match, Problem
 
 NEAR = 8
-"""Configs of near shapes on this architecture."""
+"""Configs of near shapes on this architecture, and of other problems of a batch."""
 FOREIGN = 4
 """Configs that are best on other architectures."""
 LEADERS = 3
@@ -86,6 +87,23 @@ def near(problem: Problem, leaders: Leaders) -> Iterator[Config]:
     ]
     for _, _, other in sorted(others, key=lambda entry: entry[:2]):
         yield from leaders[other]
+
+
+def first_points(
+    known: Sequence[Start], problem: Problem, setting: Setting, leaders: Leaders
+) -> list[Config]:
+    """What the next slice asks first: the best founded start, what near problems of the batch have
+    found meanwhile, then the other starts. Points that were tried may be among them.
+
+    The leaders are few, and not the first: a large batch has more of them than a slice can try, and
+    what is known of this very problem is mostly better.
+    """
+    configs = [start.config for start in known]
+    if not setting.seeded:
+        return configs
+    fitted = (_fitted(config, problem, setting) for config in near(problem, leaders))
+    hints = islice((config for config in fitted if config is not None), NEAR)
+    return list(dict.fromkeys([*configs[:1], *hints, *configs[1:]]))
 
 
 def leading(times_ns: Mapping[Config, float | None]) -> list[Config]:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 from fake_door import DEVICE, FakeDoor
-from fake_search import LABEL, PROBLEM, FakePool
+from fake_search import LABEL, PROBLEM, FakePool, binary
 from store_helpers import cube, timed
 
 from autotune import api, space, templates
@@ -29,7 +30,8 @@ from autotune.search import (
     search,
 )
 from autotune.search.campaign import Campaign, least_ns
-from autotune.search.starts import distance, near
+from autotune.search.setting import Setting
+from autotune.search.starts import Start, distance, first_points, near
 from autotune.store import Store, VariantRow
 from autotune.types import Config, Evidence, Problem
 
@@ -255,6 +257,37 @@ def test_starts_come_from_near_shapes_and_other_devices(pool: FakePool, tmp_path
     with Store.open(place, read_only=True) as store:
         (run, *_) = store.runs(sort="-id")
     assert "near_shape 2, foreign_arch 1, preset " in run["starts"]
+
+
+def test_what_is_known_of_a_problem_goes_before_what_a_batch_found() -> None:
+    family = space.load().without_opt_in()
+    known, preset, *found = family.region(PROBLEM, 75).sample(14, np.random.default_rng(0))
+    starts = [Start(known, "exact"), Start(preset, "preset")]
+    setting = SimpleNamespace(seeded=True, space=family, arch=75)
+
+    def first() -> list[Config]:
+        leaders = {Sgemm.parse("32x32x32"): found}
+        return first_points(starts, PROBLEM, cast(Setting, setting), leaders)
+
+    assert first() == [known, *found[:8], preset], "a slice would end before all leaders were tried"
+    setting.seeded = False
+    assert first() == [known, preset]
+
+
+def test_a_problem_of_a_batch_begins_with_its_own_best(pool: FakePool, tmp_path: Path) -> None:
+    other = Sgemm.parse("32x32x64")
+    (own,) = space.load().without_opt_in().region(other, 75).sample(1, np.random.default_rng(0))
+    place = tmp_path / "r.db"
+    with Store.open(place) as store:
+        confirmed(store, other, own, sm_count=7)
+    # The later, the faster: what the first search begins with does not lead it.
+    pool.make = lambda problem, source: binary(problem, 1e5 - 1e3 * len(pool.sources))
+    events: list[object] = []
+    search([PROBLEM, other], arch=75, budget=Budget(trials=6), store=place, door=FakeDoor,
+           listener=events.append)  # fmt: skip
+    tried = [event for event in events if isinstance(event, Tried)]
+    assert len([event for event in tried if event.problem == PROBLEM]) == 6
+    assert next(event.config for event in tried if event.problem == other) == own
 
 
 def test_distances() -> None:
