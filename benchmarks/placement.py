@@ -1,10 +1,10 @@
-"""How much a short kernel's time depends on where its data lies.
+"""How much a kernel's time depends on where its data lies.
 
     python benchmarks/placement.py --db results.db --out benchmarks/results/placement_h200.json
 
-Stored bests, each timed in several fresh processes: where the process happened to put the data, as
-a trial of a search is, and in a confirm round, which goes from place to place. The file is written
-after each process.
+Stored bests and the vendor's kernels, each timed in several fresh processes: where the process
+happened to put the data, as a trial of a search is, and in a confirm round, which goes from place
+to place. The file is written after each process.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from provenance import arguments, write
 
 from autotune import compile, device, render, space
 from autotune.compile import Pool
-from autotune.measure import Job, Limits, Worker
+from autotune.measure import AnyJob, Job, Limits, VendorJob, Worker, vendor_missing
 from autotune.search import EFFORTS
 from autotune.store import Store
 from autotune.types import Binary, Config, Device, Problem
 
 ROUNDS = EFFORTS["normal"].rounds
-SHORT = "256x256x256,384x384x384,512x512x512,1024x1024x1024,64x64x4096,128x128x16384,4x7680x2560"
+CHOSEN = (
+    "256x256x256/nn,384x384x384/nn,512x512x512,1024x1024x1024/nn,2048x2048x2048,64x64x4096,"
+    "128x128x16384,4x7680x2560,128x8192x8192"
+)
 ENOUGH = Limits(min_samples=81, max_samples=81, recheck_launches=1)
 """For the data that stays: as many samples as a confirm round takes of a short kernel."""
+OURS, VENDOR = "ours", "vendor"
 
 
 def jobs(options: argparse.Namespace, target: Device) -> dict[Problem, Job]:
@@ -61,10 +65,10 @@ def spread(times_ns: list[float]) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A line for each problem: both ways, and how many intervals hold the middle median."""
+    """A line for each problem and kernel: both ways, and how many intervals hold the middle one."""
     lines = []
-    for problem in dict.fromkeys(row["problem"] for row in rows):
-        mine = [row for row in rows if row["problem"] == problem]
+    for problem, kernel in dict.fromkeys((row["problem"], row["kernel"]) for row in rows):
+        mine = [row for row in rows if (row["problem"], row["kernel"]) == (problem, kernel)]
         moved = spread([row["moved_ns"] for row in mine])
         holding = [
             low <= moved["median_ns"] <= high
@@ -73,6 +77,7 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         lines.append(
             {
                 "problem": problem,
+                "kernel": kernel,
                 "processes": len(mine),
                 "stays": spread([row["stays_ns"] for row in mine]),
                 "moved": moved,
@@ -87,7 +92,7 @@ def main() -> None:
     parser.add_argument("--db", required=True, help="store whose bests are timed")
     parser.add_argument("--processes", type=int, default=10)
     selection.add_arguments(parser)
-    parser.set_defaults(only=SHORT)
+    parser.set_defaults(only=CHOSEN)
     options = parser.parse_args()
     target = device.select()
     rows: list[dict[str, Any]] = []
@@ -95,22 +100,28 @@ def main() -> None:
     for _ in range(options.processes):
         with Worker(target, door=options.door) as worker:
             for problem, job in todo.items():
-                stays = worker.measure(job)
-                (moved,) = worker.confirm([job], rounds=ROUNDS)
-                if not (stays.is_ok and moved.is_ok):
-                    raise SystemExit(f"{problem.key}: {stays.message} {moved.message}")
-                rows.append(
-                    {
-                        "problem": problem.key,
-                        "stays_ns": stays.median_ns,
-                        "moved_ns": moved.median_ns,
-                        "moved_interval_ns": moved.interval_ns,
-                    }
-                )
+                jobs_of: dict[str, AnyJob] = {OURS: job}
+                if vendor_missing(problem) is None:
+                    jobs_of[VENDOR] = VendorJob(problem=problem, limits=ENOUGH)
+                stayed = [worker.measure(each) for each in jobs_of.values()]
+                moved = worker.confirm(list(jobs_of.values()), rounds=ROUNDS)
+                for kernel, one, many in zip(jobs_of, stayed, moved, strict=True):
+                    if not (one.is_ok and many.is_ok):
+                        raise SystemExit(f"{problem.key}, {kernel}: {one.message} {many.message}")
+                    rows.append(
+                        {
+                            "problem": problem.key,
+                            "kernel": kernel,
+                            "stays_ns": one.median_ns,
+                            "moved_ns": many.median_ns,
+                            "moved_interval_ns": many.interval_ns,
+                        }
+                    )
         write(options, {"rounds": ROUNDS, "problems": summary(rows), "rows": rows})
     for line in summary(rows):
         print(
-            f"{line['problem']:>30}  stays {line['stays']['median_ns'] / 1e3:7.2f} us "
+            f"{line['problem']:>30} {line['kernel']:>6}  "
+            f"stays {line['stays']['median_ns'] / 1e3:7.2f} us "
             f"+-{line['stays']['largest_difference_percent']:5.2f} %  "
             f"moved {line['moved']['median_ns'] / 1e3:7.2f} us "
             f"+-{line['moved']['largest_difference_percent']:5.2f} %  "

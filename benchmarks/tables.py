@@ -310,11 +310,11 @@ def holds() -> str:
 
 
 def placement() -> str:
-    """Short kernels in fresh processes, with data that stays in a place and that moves."""
+    """Kernels in fresh processes, with data that stays in a place and that moves."""
     results = _load("placement_h200.json")
     rows = []
     for line in results["problems"]:
-        cells = [line["problem"].partition("/")[2], str(line["processes"])]
+        cells = [line["problem"].partition("/")[2], line["kernel"], str(line["processes"])]
         for name in ("stays", "moved"):
             spread = line[name]
             cells += [
@@ -325,7 +325,7 @@ def placement() -> str:
         rows.append([*cells, str(line["intervals_with_the_median"])])
     one = ["us", "farthest from it, %", "within 1 %"]
     headings = [
-        "problem", "processes", *(f"one place: {each}" for each in one),
+        "problem", "kernel", "processes", *(f"one place: {each}" for each in one),
         *(f"many: {each}" for each in one), "intervals with the median",
     ]  # fmt: skip
     return _grid(headings, rows, _origin("placement.py", [results["provenance"]]))

@@ -2,13 +2,14 @@
 
 Which pages a problem's data gets decides up to a tenth of a short kernel's time, and a process that
 repeats a run repeats it there (docs/tuning.md). So each turn of a confirm round lies elsewhere, and
-its interval says what another process may find.
+its interval covers most of what another process may find. But only where a program's data could
+lie: the driver and the pools of CuPy and PyTorch put a large matrix at the start of a page.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune import verify
@@ -18,7 +19,7 @@ from autotune.types import Problem, Workspace
 from autotune.verify import ALLOCATION_BYTES, Placement
 
 PAGE_BYTES = 2 * 2**20
-"""Of device memory: an allocation of more gets pages that are its own."""
+"""Of device memory: an allocation of more starts at a page, one of less somewhere in one."""
 _SHARE = 0.25
 """Of the memory that is free: what all places together may take."""
 
@@ -31,8 +32,17 @@ class Source:
     placement: Placement
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Bytes that lie together, of which `lead_bytes` come before what is placed."""
+
+    lead_bytes: int
+    total_bytes: int
+
+
 class Places:
-    """Places of a problem's timed data, each in pages of its own and from a drawn address on.
+    """Places of a problem's timed data, everything in pages of its own, and where an allocator
+    would put it: large operands at the start of a page, small ones at a drawn address.
 
     Args:
         sources: What is copied, by name of the operand.
@@ -51,53 +61,57 @@ class Places:
     ) -> None:
         self._context = context
         self._problem = problem
-        self._operands: dict[str, int] = {}
-        self._workspaces: dict[tuple[str, bool], int] = {}
+        self._sources = sources
         sizes: dict[tuple[str, bool], int] = {}
         for each in workspaces:
             key = each.name, each.is_zeroed
             sizes[key] = max(sizes.get(key, 0), each.size_bytes + verify.GUARD_BYTES)
-        end = 0
-        for name, source in sources.items():
-            self._operands[name] = end + source.placement.offset_bytes
-            end += source.placement.total_bytes
-        for key, size_bytes in sizes.items():
-            self._workspaces[key] = end
-            end += -(-size_bytes // ALLOCATION_BYTES) * ALLOCATION_BYTES
+        blocks = [
+            Block(lead_bytes=verify.GUARD_BYTES, total_bytes=source.placement.total_bytes)
+            for source in sources.values()
+        ]
+        blocks += [Block(lead_bytes=0, total_bytes=size) for size in sizes.values()]
 
         self._allocations: list[int] = []
-        self._starts: list[int] = []
+        self._operands: list[dict[str, int]] = []
+        self._workspaces: list[dict[tuple[str, bool], int]] = []
         draw = random.Random(seed)
         free_bytes, _ = context.memory()
-        room = int(_SHARE * free_bytes) // (end + PAGE_BYTES)
-        for _ in range(min(count, room)):
+        room_bytes = int(_SHARE * free_bytes)
+        for _ in range(count):
+            starts, size_bytes = layout(blocks, draw)
+            room_bytes -= size_bytes + PAGE_BYTES
+            if room_bytes < 0:
+                break
             try:
-                address = context.allocate(end + PAGE_BYTES)
+                allocation = context.allocate(size_bytes + PAGE_BYTES)
             except DriverError as error:
                 if not error.is_out_of_memory:
                     raise
                 break  # another program was faster
-            self._allocations.append(address)
-            start = address + draw.randrange(0, PAGE_BYTES, ALLOCATION_BYTES)
-            self._starts.append(start)
+            self._allocations.append(allocation)
+            base = -(-allocation // PAGE_BYTES) * PAGE_BYTES
+            addresses = [base + start for start in starts]
+            operands = dict(zip(sources, addresses[: len(sources)], strict=True))
+            placed = dict(zip(sizes, addresses[len(sources) :], strict=True))
             for name, source in sources.items():
-                target = start + self._operands[name] - source.placement.offset_bytes
-                context.copy(target, source.address, source.placement.total_bytes)
-            for (name, is_zeroed), size_bytes in sizes.items():
+                context.copy(operands[name], source.address, source.placement.total_bytes)
+            for (name, is_zeroed), size in sizes.items():
                 if is_zeroed:
-                    context.fill_bytes(start + self._workspaces[name, is_zeroed], 0, size_bytes)
+                    context.fill_bytes(placed[name, is_zeroed], 0, size)
+            self._operands.append(operands)
+            self._workspaces.append(placed)
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._operands)
 
     def values(self, place: int, workspaces: Iterable[Workspace]) -> Values:
         """What a kernel's arguments are bound to in a place, with its plan's workspaces."""
-        start = self._starts[place]
         values: dict[str, int | float] = dict(self._problem.scalars)
         for each in workspaces:
-            values[each.name] = start + self._workspaces[each.name, each.is_zeroed]
-        for name, offset in self._operands.items():
-            values[name] = start + offset
+            values[each.name] = self._workspaces[place][each.name, each.is_zeroed]
+        for name, source in self._sources.items():
+            values[name] = self._operands[place][name] + source.placement.offset_bytes
         return values
 
     def close(self) -> None:
@@ -105,3 +119,19 @@ class Places:
         self._context.synchronize()
         while self._allocations:
             self._context.free(self._allocations.pop())
+
+
+def layout(blocks: Sequence[Block], draw: random.Random) -> tuple[list[int], int]:
+    """Where blocks start, from the start of a page on, and where the last one ends, in bytes.
+
+    No page serves two of them. What is larger than a page begins, after its lead, with one; what is
+    not begins anywhere in one that an allocator may give.
+    """
+    starts, end = [], 0
+    for block in blocks:
+        page = -(-(end + block.lead_bytes) // PAGE_BYTES) * PAGE_BYTES
+        is_large = block.total_bytes > PAGE_BYTES
+        into = 0 if is_large else draw.randrange(0, PAGE_BYTES, ALLOCATION_BYTES)
+        starts.append(page + into - block.lead_bytes)
+        end = starts[-1] + block.total_bytes
+    return starts, end

@@ -191,7 +191,8 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
         {
             "problems": [
                 {
-                    "problem": "sgemm/8x8x8/nn", "processes": 10, "intervals_with_the_median": 9,
+                    "problem": "sgemm/8x8x8/nn", "kernel": "ours", "processes": 10,
+                    "intervals_with_the_median": 9,
                     "stays": {
                         "median_ns": 5728.0, "largest_difference_percent": 6.04,
                         "within_1_percent": 5,
@@ -203,7 +204,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
                 }
             ]
         },
-        "| 8x8x8/nn | 10 | 5.73 | 6.0 | 5 | 5.70 | 1.1 | 8 | 9 |",
+        "| 8x8x8/nn | ours | 10 | 5.73 | 6.0 | 5 | 5.70 | 1.1 | 8 | 9 |",
     ),
     "paths": (
         {
@@ -272,18 +273,24 @@ def test_placement_compares_processes() -> None:
     rows = [
         {
             "problem": "sgemm/8x8x8/nn",
+            "kernel": kernel,
             "stays_ns": stays,
             "moved_ns": moved,
             "moved_interval_ns": [moved - 1, moved + 1],
         }
-        for stays, moved in ((100.0, 100.0), (110.0, 101.0), (100.5, 102.0))
-    ]
-    (line,) = script("placement").summary(rows)
-    assert line["processes"] == 3
+        for kernel, stays, moved in (
+            ("ours", 100.0, 100.0), ("vendor", 50.0, 60.0), ("ours", 110.0, 101.0),
+            ("ours", 100.5, 102.0),
+        )
+    ]  # fmt: skip
+    line, vendor = script("placement").summary(rows)
+    assert (line["kernel"], line["processes"]) == ("ours", 3)
     assert (line["stays"]["median_ns"], line["moved"]["median_ns"]) == (100.5, 101.0)
     assert line["stays"]["largest_difference_percent"] == pytest.approx(100 * 9.5 / 100.5)
     assert (line["stays"]["within_1_percent"], line["moved"]["within_1_percent"]) == (2, 3)
     assert line["intervals_with_the_median"] == 3
+    assert (vendor["kernel"], vendor["processes"]) == ("vendor", 1)
+    assert (vendor["stays"]["median_ns"], vendor["moved"]["median_ns"]) == (50.0, 60.0)
 
 
 def test_writing_fills_the_pages_and_draws(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from autotune.gpu import Values
 from autotune.measure import Job, Limits, VendorJob, bench, timing, vendor, vendor_missing
 from autotune.measure.arena import Arena, require_memory
 from autotune.measure.bench import Bench, is_sticky, shortages
-from autotune.measure.places import PAGE_BYTES
+from autotune.measure.places import PAGE_BYTES, Block, layout
 from autotune.problems.sgemm import Sgemm
 from autotune.types import Launch, LaunchPlan, Measurement, Outcome, Problem, Stage, Workspace
 
@@ -514,6 +515,28 @@ def test_each_confirm_round_lies_elsewhere(
     assert len(values) == 2, "integers and random data, the same in every place"
 
 
+def test_large_operands_lie_where_an_allocator_puts_them() -> None:
+    large = Block(lead_bytes=2**16, total_bytes=3 * PAGE_BYTES)
+    small = Block(lead_bytes=2**16, total_bytes=PAGE_BYTES)
+    last = Block(lead_bytes=0, total_bytes=512)
+    blocks = [small, large, small, large, last]
+    seen: list[tuple[int, ...]] = []
+    draw = random.Random(0)
+    for _ in range(20):
+        starts, end_bytes = layout(blocks, draw)
+        ends = [start + block.total_bytes for start, block in zip(starts, blocks, strict=True)]
+        assert starts[0] >= 0 and ends[-1] == end_bytes
+        data = [start + block.lead_bytes for start, block in zip(starts, blocks, strict=True)]
+        assert [each % PAGE_BYTES for each in (data[1], data[3])] == [0, 0]
+        assert all(each % 256 == 0 for each in data)
+        for end, after, next_data in zip(ends, starts[1:], data[1:], strict=False):
+            assert end <= after, "none in another"
+            assert (end - 1) // PAGE_BYTES < next_data // PAGE_BYTES, "nor in its pages"
+        seen.append(tuple(each % PAGE_BYTES for each in data))
+    for drawn in (0, 2, 4):
+        assert len({each[drawn] for each in seen}) > 15
+
+
 def test_a_short_kernel_is_confirmed_in_more_places(fake_bench: Bench) -> None:
     (short,) = fake_bench.confirm([job(ns=4e4)], rounds=5, seed=0)
     (longer,) = fake_bench.confirm([job(ns=6e4)], rounds=5, seed=0)
@@ -542,7 +565,7 @@ def test_there_are_fewer_places_where_memory_is_short(
     seen = placed(context, monkeypatch)
     fake_bench.measure(job())
     _, total_bytes = context.memory()
-    for free_bytes, expected in ((4 * 3 * 2**21, 2), (2**21, 0)):
+    for free_bytes, expected in ((4 * 7 * PAGE_BYTES, 1), (4 * PAGE_BYTES, 0)):
         monkeypatch.setattr(context, "memory", lambda free=free_bytes: (free, total_bytes))
         seen.clear()
         (measured,) = fake_bench.confirm([job()], rounds=5, seed=0)
