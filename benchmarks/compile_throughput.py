@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import resource
 import statistics
 import tempfile
 import time
@@ -49,6 +50,8 @@ def chosen(problem_text: str, arch: int, around: str | None, count: int) -> list
 def measure(compiler: Compiler, sources: Sequence[str], arch: int, jobs: int) -> dict[str, Any]:
     """Two rounds with an empty cache before the first."""
     seconds = []
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = [(before.ru_utime, before.ru_stime)]
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(2):
             with Pool(compiler, jobs=jobs, cache=Cache(Path(folder))) as pool:
@@ -57,6 +60,8 @@ def measure(compiler: Compiler, sources: Sequence[str], arch: int, jobs: int) ->
                 results = [future.result() for future in futures]
                 seconds.append(time.monotonic() - started)
                 compiles = pool.compiles
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu_s.append((used.ru_utime, used.ru_stime))
         assert compiles == 0, "the second round calls no compiler"
     binaries = [result for result in results if isinstance(result, Binary)]
     return {
@@ -67,6 +72,9 @@ def measure(compiler: Compiler, sources: Sequence[str], arch: int, jobs: int) ->
         "registers_median": statistics.median(binary.registers for binary in binaries),
         "seconds": round(seconds[0], 2),
         "variants_per_s": round(len(sources) / seconds[0], 2),
+        # Of the compiler processes, their start included.
+        "user_s": round(cpu_s[1][0] - cpu_s[0][0], 2),
+        "system_s": round(cpu_s[1][1] - cpu_s[0][1], 2),
         "cached_seconds": round(seconds[1], 3),
         # In the order of the sources; none for a failure.
         "compile_s": [
@@ -98,7 +106,9 @@ def main() -> None:
         runs.append(run)
         print(
             f"{jobs} compilers: {run['variants_per_s']} variants a second, the first "
-            f"{options.count} {run['first_compile_s_mean'] or 0:.2f} s each",
+            f"{options.count} {run['first_compile_s_mean'] or 0:.2f} s each; CPU "
+            f"{run['user_s'] / run['variants']:.2f} s of the compilers and "
+            f"{run['system_s'] / run['variants']:.2f} s of the system for each variant",
             flush=True,
         )
     record = {
