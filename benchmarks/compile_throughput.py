@@ -48,10 +48,9 @@ def chosen(problem_text: str, arch: int, around: str | None, count: int) -> list
 
 
 def measure(compiler: Compiler, sources: Sequence[str], arch: int, jobs: int) -> dict[str, Any]:
-    """Two rounds with an empty cache before the first."""
+    """Two rounds with an empty cache before the first; the second calls no compiler."""
     seconds = []
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = [(before.ru_utime, before.ru_stime)]
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(2):
             with Pool(compiler, jobs=jobs, cache=Cache(Path(folder))) as pool:
@@ -60,10 +59,11 @@ def measure(compiler: Compiler, sources: Sequence[str], arch: int, jobs: int) ->
                 results = [future.result() for future in futures]
                 seconds.append(time.monotonic() - started)
                 compiles = pool.compiles
-            used = resource.getrusage(resource.RUSAGE_CHILDREN)
-            cpu_s.append((used.ru_utime, used.ru_stime))
         assert compiles == 0, "the second round calls no compiler"
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     binaries = [result for result in results if isinstance(result, Binary)]
+    if not binaries:
+        raise SystemExit("nothing compiled")
     return {
         "jobs": jobs,
         "variants": len(sources),
@@ -73,8 +73,8 @@ def measure(compiler: Compiler, sources: Sequence[str], arch: int, jobs: int) ->
         "seconds": round(seconds[0], 2),
         "variants_per_s": round(len(sources) / seconds[0], 2),
         # Of the compiler processes, their start included.
-        "user_s": round(cpu_s[1][0] - cpu_s[0][0], 2),
-        "system_s": round(cpu_s[1][1] - cpu_s[0][1], 2),
+        "user_s": round(after.ru_utime - before.ru_utime, 2),
+        "system_s": round(after.ru_stime - before.ru_stime, 2),
         "cached_seconds": round(seconds[1], 3),
         # In the order of the sources; none for a failure.
         "compile_s": [
@@ -102,11 +102,13 @@ def main() -> None:
     for jobs in numbers:
         run = measure(compiler, sources[: options.count * jobs], options.arch, jobs)
         first = [each for each in run["compile_s"][: options.count] if each is not None]
-        run["first_compile_s_mean"] = statistics.fmean(first) if first else None
+        if not first:
+            raise SystemExit(f"none of the first {options.count} compiled")
+        run["first_compile_s_mean"] = statistics.fmean(first)
         runs.append(run)
         print(
             f"{jobs} compilers: {run['variants_per_s']} variants a second, the first "
-            f"{options.count} {run['first_compile_s_mean'] or 0:.2f} s each; CPU "
+            f"{options.count} {run['first_compile_s_mean']:.2f} s each; CPU "
             f"{run['user_s'] / run['variants']:.2f} s of the compilers and "
             f"{run['system_s'] / run['variants']:.2f} s of the system for each variant",
             flush=True,

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from concurrent.futures import Future
 from typing import Any
 
 import selection
 from provenance import arguments, write
 
-from autotune import compile, device, render, space
+from autotune import device
 from autotune.compile import Pool
+from autotune.explain import choose
 from autotune.measure import AnyJob, Job, Limits, VendorJob, Worker, vendor_missing
+from autotune.render import render
 from autotune.search import EFFORTS
-from autotune.store import Store
-from autotune.types import Binary, Config, Device, Problem
+from autotune.types import Binary, Device, Failure, LaunchPlan, Problem
 
 ROUNDS = EFFORTS["normal"].rounds
 CHOSEN = (
@@ -34,22 +36,19 @@ OURS, VENDOR = "ours", "vendor"
 
 
 def jobs(options: argparse.Namespace, target: Device) -> dict[Problem, Job]:
-    """The best kernel of each problem that has one."""
+    """The best kernel of each problem."""
+    plans: dict[Problem, tuple[LaunchPlan, Future[Binary | Failure]]] = {}
     found: dict[Problem, Job] = {}
-    with Store.open(options.db, read_only=True) as store, Pool(compile.find()) as pool:
+    with Pool() as pool:
         for case in selection.cases(options):
-            row = store.best(case.problem, target)
-            if row is None:
-                print(f"no best of {case.problem.key}")
-                continue
-            kernel = space.load(case.problem.kernel)
-            config = kernel.config(Config.from_json(row["config_json"]))
-            variant = render.render(case.problem, config, target.arch, sm_count=target.sm_count)
-            binary = pool.submit(variant.body, target.arch).result()
-            if isinstance(binary, Binary):
-                found[case.problem] = Job(
-                    problem=case.problem, plan=variant.plan, cubin=binary.cubin, limits=ENOUGH
-                )
+            config = choose(case.problem, target, best=True, store=options.db).config
+            variant = render(case.problem, config, target.arch, sm_count=target.sm_count)
+            plans[case.problem] = variant.plan, pool.submit(variant.body, target.arch)
+        for problem, (plan, compiling) in plans.items():
+            binary = compiling.result()
+            if not isinstance(binary, Binary):
+                raise SystemExit(f"{problem.key}: {binary.message}")
+            found[problem] = Job(problem=problem, plan=plan, cubin=binary.cubin, limits=ENOUGH)
     return found
 
 

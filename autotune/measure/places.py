@@ -2,8 +2,9 @@
 
 Which pages a problem's data gets decides up to a tenth of a short kernel's time, and a process that
 repeats a run repeats it there (docs/tuning.md). So each turn of a confirm round lies elsewhere, and
-its interval covers most of what another process may find. But only where a program's data could
-lie: the driver and the pools of CuPy and PyTorch put a large matrix at the start of a page.
+its interval covers most of what another process may find. But only where a program's data is
+likely to lie: a large matrix has an allocation of its own (in PyTorch from 10 MB on, says its
+`c10/cuda/CUDACachingAllocator.cpp`), which is taken to begin with a page.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from autotune.types import Problem, Workspace
 from autotune.verify import ALLOCATION_BYTES, Placement
 
 PAGE_BYTES = 2 * 2**20
-"""Of device memory: an allocation of more starts at a page, one of less somewhere in one."""
+"""Of device memory: what takes more, with its guards, starts at a page; the rest anywhere."""
 _SHARE = 0.25
 """Of the memory that is free: what all places together may take."""
 
